@@ -1,0 +1,3 @@
+from eagle3_console.cli import entry
+
+entry()

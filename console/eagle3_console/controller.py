@@ -1,0 +1,169 @@
+"""What the keys of the screen do, on a real session. The screen sees only events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import AsyncIterator
+
+from eagle3_console import judge, units
+from eagle3_console.commands import restart_plan
+from eagle3_console.errors import ConsoleError, UsageError
+from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.flow import STOP_SECONDS, Flow
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
+from eagle3_console.ui.controller import LossyAction
+from eagle3_remote.protocol import ExtractState, Phase, Snapshot, StopReport
+
+_INTERVAL = 0.5
+
+
+class SessionController:
+    """One box behind the screen.
+
+    Args:
+        session: not connected yet; `events` connects it.
+        plan: what the command line named; what it left out is taken from what last ran on the box.
+        hands_off: do everything by itself, from deploy to verify, as ``run`` does.
+    """
+
+    def __init__(self, session: Session, plan: Plan, *, hands_off: bool = False) -> None:
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._flow = Flow(session, plan, self._take, log="tail")
+        self._plan = plan
+        self._hands_off = hands_off
+        self._snapshot: Snapshot | None = None
+        self._greeted = asyncio.Event()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """Connect, then everything that happens, until the screen closes."""
+        tasks = [asyncio.create_task(self._watch(), name="watch")]
+        if self._hands_off:
+            tasks.append(asyncio.create_task(self._whole_run(), name="whole run"))
+        try:
+            while True:
+                yield await self._queue.get()
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            await self._flow.session.drop()
+
+    async def deploy(self) -> None:
+        """Put the release on the box."""
+        await self._flow.deploy()
+
+    async def server_start(self) -> None:
+        """Judge the box, start the server, and follow it until it is ready."""
+        self._fill_plan()
+        self._need("model")
+        facts = await self._flow.doctor()
+        job = await self._flow.server_start(judge.choose_python(facts, self._flow.plan))
+        await self._flow.server_wait(job.id)
+
+    async def server_restart(self, radix_cache: bool) -> None:
+        """Stop and start again, as it was but for the radix cache."""
+        self._fill_plan()
+        self._need("model")
+        await self._flow.server_stop()
+        facts = await self._flow.doctor()
+        job = await self._flow.server_start(judge.choose_python(facts, self._flow.plan), radix_cache=radix_cache)
+        await self._flow.server_wait(job.id)
+
+    async def server_stop(self) -> None:
+        """Stop the server and prove that nothing of it is left."""
+        await self._flow.server_stop()
+
+    async def extract_start(self) -> None:
+        """Start the extraction, or resume the last one."""
+        self._fill_plan()
+        self._need("data", "out")
+        await self._flow.extract_start()
+
+    async def extract_stop(self) -> None:
+        """Finish what is in flight, then stop."""
+        await self._flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+
+    async def probe(self) -> None:
+        """One request through the patched server."""
+        await self._flow.probe()
+
+    async def reconnect_now(self) -> None:
+        """Do not wait for the next try."""
+        self._flow.watcher.reconnect_now()
+
+    def losses(self, action: LossyAction) -> list[str]:
+        """What `action` would lose, and for how long."""
+        lost = []
+        snapshot = self._snapshot
+        extract = snapshot.extract if snapshot is not None else None
+        running = extract is not None and extract.state in (ExtractState.RUNNING, ExtractState.PAUSED)
+        if running and extract is not None:
+            done = f"{extract.stored:,} of {extract.total:,} samples are stored and stay stored"
+            if action == "extract-stop":
+                lost.append(f"The extraction stops after the {extract.in_flight} samples in flight; {done}.")
+            else:
+                lost.append(
+                    f"The extraction waits for the server; {extract.in_flight} samples in flight are sent again; {done}."
+                )
+        if action != "extract-stop" and snapshot is not None and snapshot.server.job is not None:
+            took = _load_seconds(snapshot)
+            again = f"; the last load took {units.duration(took)}" if took is not None else ""
+            lost.append(f"The model is unloaded{again}.")
+        return lost
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, SnapshotArrived):
+            self._snapshot = event.snapshot
+            self._greeted.set()
+        self._queue.put_nowait(event)
+
+    async def _watch(self) -> None:
+        watcher = self._flow.watcher
+        try:
+            await watcher.connect()
+            await watcher.greet()
+            while True:
+                snapshot = await watcher.pull()
+                if snapshot.extract is not None and snapshot.extract.spec is not None:
+                    watcher.paths = {"output": self._plan.out or snapshot.extract.spec.out}
+                await asyncio.sleep(_INTERVAL)
+        except ConsoleError as error:
+            self._take(ConnectionChanged(Connection("refused", str(error), time.time())))
+
+    async def _whole_run(self) -> None:
+        try:
+            await self._greeted.wait()
+            await self._flow.run()
+        except ConsoleError as error:
+            self._take(AlertRaised(Alert(time.time(), "error", "run-failed", str(error))))
+
+    def _fill_plan(self) -> None:
+        """What the command line left out comes from what last ran on the box."""
+        if self._snapshot is None:
+            raise UsageError("The box has not answered yet.")
+        plan = restart_plan(self._plan, self._snapshot)
+        extract = self._snapshot.extract
+        if extract is not None and extract.spec is not None and not (plan.data or plan.out):
+            spec = extract.spec
+            plan = dataclasses.replace(
+                plan, data=spec.data, out=spec.out, max_seq_len=spec.max_seq_len, samples=spec.limit
+            )
+        self._flow.plan = plan
+
+    def _need(self, *names: str) -> None:
+        missing = [f"--{name}" for name in names if not getattr(self._flow.plan, name)]
+        if missing:
+            raise UsageError(
+                f"Not known yet: {', '.join(missing)}. Leave with q and open the console with it: eagle3-console HOST {missing[0]} PATH."
+            )
+
+
+def _load_seconds(snapshot: Snapshot) -> float | None:
+    """Seconds from the start of the job to ready, where the log tells."""
+    return next((span.at for span in snapshot.server.log.spans if span.phase is Phase.READY), None)

@@ -1,0 +1,1 @@
+"""A real SGLang for the CPU: its environment (`install`), model and data (scripts), stand-ins (`stubs`)."""

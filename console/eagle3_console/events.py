@@ -1,0 +1,114 @@
+"""What happens to a console. The session sends these; `eagle3_console.state.reduce` and the log view take them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal, TypeAlias
+
+from eagle3_remote.protocol import Hello, Snapshot
+
+Status: TypeAlias = Literal["todo", "running", "done", "failed"]
+Level: TypeAlias = Literal["info", "warning", "error"]
+
+CONNECTED = "connected"
+"""The one `Connection.word` under which what is shown is live."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Connection:
+    """The link to the box."""
+
+    word: str
+    """Stable machine word: ``connecting``, ``connected``, ``lost``, ``waiting``, ``refused``."""
+    sentence: str
+    """For a person, with what happens next: ``connection lost; trying again in 4 s (try 3)``."""
+    since: float
+    """Unix seconds, this machine's clock."""
+    latency_ms: float | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether what is on the screen is what is so now."""
+        return self.word == CONNECTED
+
+
+@dataclasses.dataclass(frozen=True)
+class Alert:
+    """Something that a person wants to know at three in the morning."""
+
+    at: float
+    """Unix seconds, this machine's clock."""
+    level: Level
+    cause: str
+    """Stable machine word; an alert is raised once a cause."""
+    text: str
+    cure: str = ""
+    """What to do about it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectionChanged:
+    """The link is in another state, or its latency was measured anew."""
+
+    connection: Connection
+
+
+@dataclasses.dataclass(frozen=True)
+class Greeted:
+    """The agent answered the handshake."""
+
+    hello: Hello
+
+
+@dataclasses.dataclass(frozen=True)
+class SnapshotArrived:
+    """The whole truth about the box; `at` is this machine's Unix clock."""
+
+    snapshot: Snapshot
+    at: float
+
+
+@dataclasses.dataclass(frozen=True)
+class LogArrived:
+    """Raw bytes of a job's log; `offset` is where `data` starts in the file."""
+
+    job: str
+    data: bytes
+    offset: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LogRestarted:
+    """Another job's log follows, or the file was cut or replaced: what was shown no longer continues."""
+
+    job: str
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChanged:
+    """A step of the checklist (`eagle3_console.state.STEP_NAMES`) begins, succeeds or fails."""
+
+    name: str
+    status: Status
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class AlertRaised:
+    """The session itself has something to say, for example that an action was refused."""
+
+    alert: Alert
+
+
+@dataclasses.dataclass(frozen=True)
+class Narration:
+    """One sentence about what is being done: ``uploading release 3f2a (412 kB)``."""
+
+    text: str
+    at: float | None = None
+    """Unix seconds; `None`: the time of the last snapshot."""
+
+
+Event: TypeAlias = (
+    ConnectionChanged | Greeted | SnapshotArrived | LogArrived | LogRestarted | StepChanged | AlertRaised | Narration
+)

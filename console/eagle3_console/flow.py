@@ -1,0 +1,286 @@
+"""The steps of the main job. Screen and headless call the same ones; each tells what it does through events."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import time
+
+from eagle3_console import judge
+from eagle3_console.errors import BoxRefused, ServerFailed
+from eagle3_console.events import Narration, StepChanged
+from eagle3_console.exit_codes import ExitCode
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
+from eagle3_console.watch import Emit, Log, Watcher
+from eagle3_remote.protocol import (
+    ExtractReport,
+    ExtractState,
+    ExtractStatus,
+    Facts,
+    JobState,
+    JobStatus,
+    LaunchPlan,
+    Phase,
+    ProbeReport,
+    ServerStatus,
+    Snapshot,
+    StopReport,
+    VerifyReport,
+)
+
+PROBE_TOKENS = 19
+"""As many as the hand-made run sent: 19 sent must be 19 dumped, 0 cached."""
+STOP_SECONDS = 180.0
+_VERIFY_SECONDS = 6 * 3600.0
+_OVER = (Phase.EXITED, Phase.FAILED, Phase.NOT_RUNNING)
+SERVING = (Phase.READY, Phase.BUSY)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """What a whole run came to."""
+
+    facts: Facts
+    server: ServerStatus
+    probe: ProbeReport
+    extract: ExtractStatus
+    verify: VerifyReport
+    report: ExtractReport
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """0 when every sample is stored and the dataset verifies, 7 otherwise."""
+        bad = self.extract.rejected + self.extract.failed > 0 or not self.verify.ok
+        return ExitCode.FINISHED_WITH_BAD if bad else ExitCode.GOOD
+
+
+class Flow:
+    """The steps, on one session and one plan.
+
+    Args:
+        session: connected or not.
+        plan: what is wanted.
+        emit: takes every event.
+        log: how much of the server's log to emit, see `Watcher`.
+    """
+
+    def __init__(self, session: Session, plan: Plan, emit: Emit, log: Log = "none") -> None:
+        self.session = session
+        self.plan = plan
+        self.emit = emit
+        self.watcher = Watcher(session, emit, {"output": plan.out} if plan.out else {}, log)
+
+    async def run(self) -> RunResult:
+        """Everything from the doctor to the report.
+
+        Raises:
+            ConsoleError: the sentence and exit code of what went wrong.
+        """
+        facts = await self.doctor()
+        await self.deploy()
+        server = await self.ensure_server(facts)
+        probe = await self.probe()
+        job = await self.extract_start()
+        extract = await self.extract_wait(job)
+        verify = await self.verify(self.plan.out)
+        report = await self.watcher.call("report", {"job": job.id}, ExtractReport)
+        return RunResult(facts, server, probe, extract, verify, report)
+
+    async def doctor(self) -> Facts:
+        """Look at the box and judge it. Leaves nothing there.
+
+        Raises:
+            BoxNotFit: with every failure and its cure.
+        """
+        self._narrate(f"looking at {self.session.where}")
+        facts = await self.session.doctor(self.plan.query())
+        findings = judge.judge(facts, self.plan)
+        for finding in findings:
+            self._narrate(f"{finding.what}: {finding.sentence} {finding.cure}".strip())
+        judge.refuse_unfit(findings, self.session.where)
+        return facts
+
+    async def deploy(self) -> None:
+        """Put the box side on the box and greet its agent."""
+        self._step("deploy", "running")
+        deployed = await self.session.deploy()
+        await self.watcher.greet()
+        sent = f"{deployed.uploaded / 1000:.0f} kB uploaded" if deployed.uploaded else "there already, nothing uploaded"
+        self._step("deploy", "done", f"release {deployed.sha256[:12]}, {sent}")
+
+    async def ensure_server(self, facts: Facts) -> ServerStatus:
+        """A patched server that serves this plan's model: the running one where it fits, else a new one, ready.
+
+        Raises:
+            BoxRefused: another server of ours is running.
+            ServerFailed: it did not come up.
+        """
+        snapshot = await self.watcher.pull()
+        job = snapshot.server.job
+        if job is not None and job.state is JobState.RUNNING:
+            spec = snapshot.server.spec
+            if spec is None or spec.model != self.plan.model:
+                model = spec.model if spec is not None else "another model"
+                raise BoxRefused(
+                    f"A server of ours already runs on {self.session.where} with {model} ({job.id}): "
+                    "stop it first with 'eagle3-console server stop'."
+                )
+            self._narrate(f"the server {job.id} already runs with this model")
+        else:
+            job = await self.server_start(judge.choose_python(facts, self.plan))
+        return await self.server_wait(job.id)
+
+    async def server_plan(self, python: str) -> LaunchPlan:
+        """The exact line that would run."""
+        return await self.session.call("server.plan", self.plan.server(python), LaunchPlan)
+
+    async def server_start(self, python: str, *, radix_cache: bool = False) -> JobStatus:
+        """Start the server; returns as soon as its job runs.
+
+        Raises:
+            BoxRefused: the box says why not.
+        """
+        self._step("server", "running", "starting")
+        spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
+        return await self.session.call("server.start", spec, JobStatus)
+
+    async def server_wait(self, job_id: str) -> ServerStatus:
+        """Watch a server until it is ready and every rank has shown the patch's marker.
+
+        Raises:
+            ServerFailed: it ended, the patch refused, a rank is unpatched, or nothing moved for `Plan.ready_within`.
+        """
+        self._step("server", "running", "coming up")
+        moved_at, last = time.monotonic(), None
+        while True:
+            snapshot = await self.watcher.pull()
+            server = snapshot.server
+            if server.job is None or server.job.id != job_id:
+                raise self._server_failed(f"The server {job_id} is gone from {self.session.where}.")
+            if server.phase in _OVER or server.log.refused:
+                raise self._server_failed(failure_sentence(server))
+            if server.phase in SERVING:
+                self._require_markers(server)
+                self._step("server", "done", server.sentence)
+                return server
+            sign = (server.phase, server.log.shards_done, server.log.last_line)
+            if sign != last:
+                moved_at, last = time.monotonic(), sign
+            elif time.monotonic() - moved_at > self.plan.ready_within:
+                minutes = self.plan.ready_within / 60
+                raise self._server_failed(
+                    f"The server has shown no progress for {minutes:.0f} minutes; it is {server.sentence}. "
+                    f"Last line: {server.log.last_line}"
+                )
+            await asyncio.sleep(0.5)
+
+    async def server_stop(self) -> StopReport:
+        """Stop the running server and prove that nothing of it is left."""
+        self._narrate("stopping the server")
+        stopped = await self.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        self._step("server", "todo", stopped.sentence)
+        return stopped
+
+    async def probe(self) -> ProbeReport:
+        """One request through the patched server: tokens sent = rows dumped, none cached.
+
+        Raises:
+            ServerFailed: not so; the sentence says what came back.
+        """
+        self._step("probe", "running")
+        probe = await self.watcher.call("server.probe", {"tokens": PROBE_TOKENS}, ProbeReport, wait=300)
+        if not probe.ok:
+            self._step("probe", "failed", probe.sentence)
+            raise ServerFailed(f"The probe of the server on {self.session.where} failed: {probe.sentence}")
+        self._step("probe", "done", probe.sentence)
+        return probe
+
+    async def extract_start(self) -> JobStatus:
+        """Start or resume the extraction as a job of its own.
+
+        Raises:
+            BoxRefused: the box says why not.
+        """
+        self._step("extract", "running", "starting")
+        return await self.session.call("extract.start", self.plan.extract(), JobStatus, wait=120)
+
+    async def extract_wait(self, job: JobStatus) -> ExtractStatus:
+        """Watch an extraction until its job has ended.
+
+        Raises:
+            BoxRefused, ServerFailed: it ended without being finished; the sentence says why and what is kept.
+        """
+        while True:
+            snapshot = await self.watcher.pull()
+            extract = snapshot.extract
+            if extract is None or extract.job is None or extract.job.id != job.id:
+                raise BoxRefused(f"The extraction {job.id} is gone from {self.session.where}.")
+            if extract.job.state not in (JobState.RUNNING, JobState.STARTING):
+                return self._extract_ended(extract)
+            await asyncio.sleep(0.5)
+
+    def _extract_ended(self, extract: ExtractStatus) -> ExtractStatus:
+        if extract.state is ExtractState.FINISHED:
+            self._step("extract", "done", extract.sentence)
+            return extract
+        self._step("extract", "failed", extract.sentence)
+        rc = extract.job.rc if extract.job is not None else None
+        if rc == ExitCode.SERVER_FAILED:
+            raise ServerFailed(extract.sentence)
+        error = BoxRefused(extract.sentence)
+        if rc == ExitCode.FINISHED_WITH_BAD:
+            error.exit_code = ExitCode.FINISHED_WITH_BAD
+        raise error
+
+    async def verify(self, dataset: str) -> VerifyReport:
+        """Check the dataset on disk against its manifest; faults are in the report, not raised."""
+        self._step("verify", "running")
+        verify = await self.watcher.call("verify", {"dataset": dataset}, VerifyReport, wait=_VERIFY_SECONDS)
+        text = f"{verify.samples} samples, {verify.problem_count} faults"
+        self._step("verify", "done" if verify.ok else "failed", text)
+        return verify
+
+    def _require_markers(self, server: ServerStatus) -> None:
+        """No marker, no extraction: a server that serves unpatched would give nothing, or somebody else's rows."""
+        ranks = {marker.tp_rank for marker in server.log.markers}
+        wanted = server.spec.tp if server.spec is not None else self.plan.tp
+        if len(ranks) < wanted:
+            raise self._server_failed(
+                f"The server answers, but only {len(ranks)} of {wanted} ranks show the patch's marker line in "
+                f"{server.job.log_path if server.job else 'the log'}: the patch is not in, and nothing would be dumped."
+            )
+        if not any(marker.writes for marker in server.log.markers):
+            raise self._server_failed("The server is patched, but none of its ranks writes dumps.")
+
+    def _server_failed(self, sentence: str) -> ServerFailed:
+        self._step("server", "failed", sentence)
+        return ServerFailed(sentence)
+
+    def _step(self, name: str, status: str, detail: str = "") -> None:
+        self.emit(StepChanged(name, status, detail))  # type: ignore[arg-type]
+
+    def _narrate(self, text: str) -> None:
+        self.emit(Narration(text, time.time()))
+
+
+def failure_sentence(server: ServerStatus) -> str:
+    """Why a server is not there, from the log: cause, advice, and where to read on."""
+    log = server.log
+    if log.refused:
+        return f"The patch refused to run in this server: {log.refused}"
+    parts = [f"The server did not come up: {server.sentence}"]
+    if log.root_cause:
+        parts.append(f"Cause: {log.root_cause}")
+    elif log.last_line:
+        parts.append(f"Last line: {log.last_line}")
+    if log.advice:
+        parts.append(log.advice)
+    if server.job is not None:
+        parts.append(f"Its log: {server.job.log_path}")
+    return " ".join(part if part.endswith((".", "!", "?")) else part + "." for part in parts)
+
+
+def serving(snapshot: Snapshot) -> bool:
+    """Whether the server answers requests."""
+    return snapshot.server.phase in SERVING

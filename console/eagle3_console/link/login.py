@@ -1,0 +1,144 @@
+"""One login: what asyncssh asks while a connection is made, answered from keys, the prompter and known_hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from eagle3_console.link.base import Prompter
+from eagle3_console.link.errors import KeyUnusable
+from eagle3_console.link.failures import Attempt
+from eagle3_console.link.hostkeys import HostKeyCheck
+from eagle3_console.link.keys import KeyRing
+
+_PASSWORD_TRIES = 3
+
+
+def read_password(path: Path) -> str:
+    """The first line of a password file.
+
+    Raises:
+        KeyUnusable: it cannot be read, or others may read it too.
+    """
+    try:
+        if path.stat().st_mode & 0o077 and path.is_file():
+            raise KeyUnusable(f"The password file {path} can be read by others. Protect it with: chmod 600 '{path}'")
+        return path.read_text().split("\n", 1)[0].rstrip("\r")
+    except (OSError, UnicodeDecodeError) as error:
+        raise KeyUnusable(f"The password file {path} cannot be read: {error}. Check the path.") from None
+
+
+class Login(asyncssh.SSHClient):
+    """asyncssh's view of us. It also keeps the record from which a refusal is explained.
+
+    Args:
+        who: ``user@host``, for the password prompt.
+        password: given beforehand; used once, then the prompter is asked.
+    """
+
+    def __init__(self, who: str, check: HostKeyCheck, keys: KeyRing, prompter: Prompter, password: str | None) -> None:
+        self._who = who
+        self._check = check
+        self._keys = keys
+        self._prompter = prompter
+        self._password = password
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._connected = False
+        self._passwords = 0
+        self._challenges = 0
+        self._declined = False
+        self._expired = False
+        self._offered: tuple[str, ...] = ()
+        self._asking: asyncio.Task[Any] | None = None
+        self.authenticating = asyncio.Event()
+        self.lost: Exception | None = None
+        """Why the connection ended; `None` while it stands and after a clean end."""
+
+    def attempt(self, base: Attempt, **changes: Any) -> Attempt:
+        """`base` with what is known now."""
+        tried = list(self._keys.tried)
+        for count, name in ((self._passwords, "password"), (self._challenges, "keyboard-interactive")):
+            if count:
+                tried.append(name if count == 1 else f"{name} ({count} times)")
+        if self._declined:
+            tried.append("password (no answer)")
+        known = {
+            "connected": self._connected,
+            "authenticating": self.authenticating.is_set(),
+            "tried": tuple(tried),
+            "offered": self._offered,
+            "expired": self._expired,
+            "host_key_error": self._check.error(base.address),
+        }
+        return dataclasses.replace(base, **{**known, **changes})
+
+    def trusted_keys(self, host: str, addr: str, port: int | None) -> Any:
+        """asyncssh's ``known_hosts``."""
+        return self._check.trusted(host, addr, port)
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        self._connection = conn
+        self._connected = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost = exc
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        return self._check.check(host, port, key)
+
+    def begin_auth(self, username: str) -> None:
+        self.authenticating.set()
+
+    async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
+        self._note_offer()
+        return await self._keys.next()
+
+    async def password_auth_requested(self) -> str | None:
+        self._note_offer()
+        if self._password is not None:
+            password, self._password = self._password, None
+        elif self._declined or self._passwords >= _PASSWORD_TRIES:
+            return None
+        else:
+            again = " (the last one was wrong)" if self._passwords else ""
+            answer = await self._prompter.password(f"Password for {self._who}{again}: ")
+            if answer is None:
+                self._declined = True
+                return None
+            password = answer
+        self._passwords += 1
+        return password
+
+    def password_change_requested(self, prompt: str, lang: str) -> Any:
+        self._expired = True
+        return NotImplemented
+
+    def kbdint_auth_requested(self) -> str | None:
+        self._note_offer()
+        return None if self._declined or self._challenges >= _PASSWORD_TRIES else ""
+
+    async def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> list[str] | None:
+        if not prompts:
+            return []
+        if self._password is not None and len(prompts) == 1 and not prompts[0][1]:
+            password, self._password = self._password, None
+            self._challenges += 1
+            return [password]
+        answers = await self._prompter.challenge(name or f"Login on {self._who}", instructions, prompts)
+        if answers is None:
+            self._declined = True
+            return None
+        self._challenges += 1
+        return answers
+
+    def _note_offer(self) -> None:
+        if self._connection is not None:
+            new = [name for name in self._connection.get_server_auth_methods() if name not in self._offered]
+            self._offered = (*self._offered, *new)

@@ -1,0 +1,73 @@
+"""What a person asks for, from the command line or the screen, before the box was looked at."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from eagle3_remote.protocol import DoctorQuery, ExtractSpec, ServerSpec
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """One run: model, data and output are paths on the box."""
+
+    model: str = ""
+    data: str = ""
+    out: str = ""
+    python: str = ""
+    """The Python that has SGLang; empty: look for it."""
+    tp: int = 1
+    port: int = 30000
+    boundaries: tuple[int, ...] = ()
+    final: str = "pre"
+    dump_dir: str = ""
+    max_seq_len: int = 0
+    samples: int = 0
+    """Only the first so many; 0: all."""
+    tokens_in_flight: int = 0
+    on_bad: str = "skip"
+    server_args: tuple[str, ...] = ()
+    server_env: dict[str, str] = dataclasses.field(default_factory=dict)
+    ready_within: float = 3600.0
+    """Seconds without any progress of the loading server after which it counts as stuck."""
+
+    def query(self) -> DoctorQuery:
+        """What the doctor shall look at."""
+        return DoctorQuery(
+            python=self.python, model=self.model, data=self.data, out=self.out, dump_dir=self.dump_dir, port=self.port
+        )
+
+    def server(self, python: str) -> ServerSpec:
+        """The server this plan needs."""
+        return ServerSpec(
+            model=self.model,
+            python=python,
+            port=self.port,
+            tp=self.tp,
+            boundaries=self.boundaries,
+            final=self.final,
+            dump_dir=self.dump_dir,
+            extra_args=self.server_args,
+            env=self.server_env,
+        )
+
+    def extract(self) -> ExtractSpec:
+        """The extraction this plan needs; the agent fills in what the running server decides."""
+        return ExtractSpec(
+            data=self.data,
+            out=self.out,
+            boundaries=self.boundaries,
+            final=self.final,
+            max_seq_len=self.max_seq_len,
+            limit=self.samples,
+            tokens_in_flight=self.tokens_in_flight,
+            on_bad=self.on_bad,
+        )
+
+    def on_cpu(self) -> bool:
+        """Whether the server was asked to run without a GPU (``--device cpu`` among the server arguments)."""
+        args = self.server_args
+        return "--device=cpu" in args or any(
+            a == "--device" and b == "cpu" for a, b in itertools.pairwise(args)
+        )

@@ -1,0 +1,109 @@
+"""The report of a run: JSON for machines, Markdown for people. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from eagle3_console import __version__, units
+from eagle3_console.flow import RunResult
+from eagle3_remote import protocol
+from eagle3_remote.protocol import ExtractReport, ExtractState, LaunchPlan, Problem, VerifyReport
+
+
+def run_json(result: RunResult) -> dict[str, Any]:
+    """Everything a script may want of a finished run."""
+    return {
+        "ok": result.exit_code == 0,
+        "exit_code": int(result.exit_code),
+        "console_version": __version__,
+        "host": result.facts.host,
+        "server": protocol.encode(result.server),
+        "probe": protocol.encode(result.probe),
+        "extract": protocol.encode(result.extract),
+        "verify": protocol.encode(result.verify),
+        "report": protocol.encode(result.report),
+    }
+
+
+def run_markdown(result: RunResult) -> str:
+    """The same for a person."""
+    return "\n".join([markdown(result.report), "", *_verify_lines(result.verify)])
+
+
+def markdown(report: ExtractReport) -> str:
+    """One extraction: counts, sizes, rates, the launch line and what comes next."""
+    status = report.status
+    manifest = report.manifest
+    lines = [f"# Hidden states in {report.dataset}", "", status.sentence, "", "| | |", "|---|---|"]
+    lines += [
+        f"| samples | {status.stored:,} stored, {status.rejected:,} rejected, {status.failed:,} failed, of {status.total:,} |",
+        f"| tokens | {status.tokens_stored:,} |",
+        f"| size | {units.gb_and_gib(status.bytes_stored)} |",
+        f"| time | {units.duration(status.elapsed)}, {status.mean_samples_per_s:.2f} samples/s in the mean |",
+    ]
+    if status.cut:
+        lines.append(f"| cut | {status.cut:,} samples at the longest length asked |")
+    for key in (
+        "model",
+        "sglang_version",
+        "patch_version",
+        "boundaries",
+        "final",
+        "dtype",
+        "hidden_size",
+        "num_layers",
+    ):
+        if key in manifest:
+            lines.append(f"| {key} | {manifest[key]} |")
+    if report.problems:
+        lines += [
+            "",
+            f"## Not in the dataset: {report.problem_count:,}",
+            "",
+            *_problem_lines(report.problems, report.problem_count),
+        ]
+    if report.server_argv:
+        lines += ["", "## The server", "", "```", command_line(report.server_argv, report.server_env), "```"]
+    lines += ["", "## Next", "", *_next_lines(report)]
+    return "\n".join(lines)
+
+
+def command_line(argv: tuple[str, ...], env: dict[str, str]) -> str:
+    """A line that a shell takes as it is."""
+    return shlex.join(["env", *(f"{key}={value}" for key, value in env.items()), *argv])
+
+
+def launch_text(launch: LaunchPlan) -> str:
+    """What would run, and why it has the flags it has."""
+    notes = [f"# {note}" for note in launch.notes]
+    return "\n".join([f"# SGLang {launch.sglang_version}", *notes, command_line(launch.argv, launch.env)])
+
+
+def _verify_lines(verify: VerifyReport) -> list[str]:
+    verdict = "every file is as the manifest says" if verify.ok else f"{verify.problem_count:,} faults"
+    head = f"Verified {verify.samples:,} samples, {units.gb_and_gib(verify.bytes)} in {units.duration(verify.seconds)}: {verdict}."
+    return ["## Check", "", head, *_problem_lines(verify.problems, verify.problem_count)]
+
+
+def verify_markdown(verify: VerifyReport) -> str:
+    """A dataset's check on its own."""
+    return "\n".join([f"# {verify.dataset}", "", *_verify_lines(verify)])
+
+
+def _problem_lines(problems: tuple[Problem, ...], count: int) -> list[str]:
+    lines = [f"* {problem.where}: {problem.kind}: {problem.reason}" for problem in problems]
+    if count > len(problems):
+        lines.append(f"* … and {count - len(problems):,} more")
+    return lines
+
+
+def _next_lines(report: ExtractReport) -> list[str]:
+    if report.status.state is not ExtractState.FINISHED:
+        return ["* Resume with the same 'extract start' command: what is stored stays stored."]
+    return [
+        f"* speculators (0.5 and newer) reads {report.dataset} as it is: give it as the data path, with --on-missing raise.",
+        "* The final state is stored "
+        + ("before" if report.manifest.get("final") == "pre" else "after")
+        + " the last norm; the layers are boundaries: the number of decoder layers done.",
+    ]

@@ -1,0 +1,32 @@
+"""Opens the screen on a session."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from eagle3_console.controller import SessionController
+from eagle3_console.errors import UsageError
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
+
+
+async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, hands_off: bool = False) -> int:
+    """Run the screen until the person detaches.
+
+    Connecting happens before the screen opens, so that a password or a new host key is asked on the plain terminal.
+
+    Raises:
+        UsageError: stdout is no terminal.
+        LinkError: the box cannot be reached.
+    """
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        raise UsageError(
+            "The screen needs a terminal. Without one use 'eagle3-console run', or 'server status' and 'extract status' with --json."
+        )
+    await session.connect()
+    from eagle3_console.ui.app import ConsoleApp
+
+    app = ConsoleApp(SessionController(session, plan, hands_off=hands_off), session.where, readonly=readonly)
+    await app.run_async()
+    return app.return_code or 0

@@ -1,0 +1,193 @@
+"""One box: its link, the release deployed on it, and the agent that answers from there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from eagle3_console import release
+from eagle3_console.agent import AgentClient
+from eagle3_console.errors import AgentFault, BoxNotFit
+from eagle3_console.link.base import Completed, Link
+from eagle3_remote import protocol
+
+T = TypeVar("T")
+Dial = Callable[[], Awaitable[Link]]
+
+_FIND_PYTHON = """
+try() {
+  [ -n "$1" ] && [ -x "$1" ] || return 1
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 || return 1
+  printf 'eagle3-python:%s\\n' "$1"
+  exit 0
+}
+try "$1"
+[ -n "$VIRTUAL_ENV" ] && try "$VIRTUAL_ENV/bin/python"
+[ -n "$CONDA_PREFIX" ] && try "$CONDA_PREFIX/bin/python"
+for name in python3 python3.13 python3.12 python3.11 python3.10 python; do
+  try "$(command -v $name 2>/dev/null)"
+done
+for place in /opt/conda /opt/venv /venv "$HOME/venv" "$HOME/.venv" "$HOME/miniconda3" "$HOME/anaconda3" /usr/local /usr; do
+  try "$place/bin/python3"
+done
+exit 9
+"""
+_NO_PYTHON = 9
+_PYTHON_MARK = b"eagle3-python:"
+
+
+@dataclasses.dataclass(frozen=True)
+class Deployment:
+    """What a deploy did."""
+
+    path: str
+    """The release directory on the box."""
+    sha256: str
+    uploaded: int
+    """Bytes sent; 0 when the box had this release already."""
+
+
+class Session:
+    """Everything the console does on one box goes through here.
+
+    Args:
+        dial: makes a connected link; called again after the link was lost.
+        where: what a person calls the box.
+        box_home: where releases and runs lie on the box; empty: ``~/.eagle3-console``.
+        python: a Python on the box to try first.
+    """
+
+    def __init__(self, dial: Dial, where: str, *, box_home: str = "", python: str = "") -> None:
+        self.where = where
+        self._dial = dial
+        self._box_home = box_home
+        self._python = python
+        self._found_python = ""
+        self._link: Link | None = None
+        self._agent: AgentClient | None = None
+        self.hello: protocol.Hello | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a link; it may have been lost without our knowing yet."""
+        return self._link is not None
+
+    @property
+    def link(self) -> Link:
+        """The connected link.
+
+        Raises:
+            RuntimeError: `connect` was not called; a fault of the caller.
+        """
+        if self._link is None:
+            raise RuntimeError("the session is not connected")
+        return self._link
+
+    async def connect(self) -> None:
+        """Dial. Raises what the dialling raises (`eagle3_console.link.errors`)."""
+        await self.drop()
+        self._link = await self._dial()
+
+    async def drop(self) -> None:
+        """Forget the link and the agent. Jobs on the box go on."""
+        agent, self._agent = self._agent, None
+        link, self._link = self._link, None
+        if agent is not None:
+            await agent.close()
+        if link is not None:
+            await link.close()
+
+    async def doctor(self, query: protocol.DoctorQuery) -> protocol.Facts:
+        """What the box tells of itself and of the paths asked for. Leaves nothing on the box.
+
+        Raises:
+            BoxNotFit: no Python 3.10 or newer on the box.
+            AgentFault: the doctor's answer makes no sense.
+        """
+        python = await self._python_for_us()
+        source = release.script("doctor").encode()
+        wish = json.dumps(protocol.encode(query))
+        done = await self.link.run('exec "$1" -I - "$2"', argv=(python, wish), stdin=source, timeout=60)
+        for line in reversed(done.stdout.splitlines()):
+            if line.startswith(b"{"):
+                return protocol.decode(protocol.Facts, json.loads(line))
+        raise AgentFault(f"The doctor got no answer from {self.where}: {_tail(done)}")
+
+    async def deploy(self) -> Deployment:
+        """Put the release on the box, unless it is there already.
+
+        Raises:
+            BoxNotFit: no Python, or no place for the release; the box's own words are in the text.
+        """
+        python = await self._python_for_us()
+        wanted = release.build()
+        have = await self._bootstrap(python, wanted.sha256, b"")
+        if have.exit_status == 0:
+            return Deployment(_path_of(have), wanted.sha256, 0)
+        if have.exit_status != BOOTSTRAP_NEEDS:
+            raise BoxNotFit(f"The release cannot be put on {self.where}: {_tail(have)}")
+        put = await self._bootstrap(python, wanted.sha256, wanted.payload)
+        if put.exit_status != 0:
+            raise BoxNotFit(f"The release cannot be put on {self.where}: {_tail(put)}")
+        return Deployment(_path_of(put), wanted.sha256, len(wanted.payload))
+
+    async def attach(self) -> protocol.Hello:
+        """Deploy where needed and start an agent; a running one of this session is used again."""
+        if self._agent is not None and self.hello is not None:
+            return self.hello
+        deployed = await self.deploy()
+        script, argv = AgentClient.command(await self._python_for_us(), deployed.path)
+        script = 'EAGLE3_HOME="$4"; export EAGLE3_HOME; ' + script if self._box_home else script
+        channel = await self.link.open(script, argv=(*argv, self._box_home) if self._box_home else argv)
+        self._agent, self.hello = await AgentClient.start(channel, self.where)
+        return self.hello
+
+    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
+        """One call of the agent; see `AgentClient.call`."""
+        await self.attach()
+        assert self._agent is not None
+        return await self._agent.call(method, params, kind, wait)
+
+    async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
+        """One call of the agent whose result is a list."""
+        await self.attach()
+        assert self._agent is not None
+        return await self._agent.call_list(method, params, kind, wait)
+
+    async def _python_for_us(self) -> str:
+        if self._found_python:
+            return self._found_python
+        done = await self.link.run(_FIND_PYTHON, argv=(self._python,), timeout=30)
+        for line in done.stdout.splitlines():
+            if line.startswith(_PYTHON_MARK):
+                self._found_python = line.removeprefix(_PYTHON_MARK).decode()
+                return self._found_python
+        if done.exit_status != _NO_PYTHON:
+            raise AgentFault(f"Looking for a Python on {self.where} failed: {_tail(done)}")
+        raise BoxNotFit(
+            f"No Python 3.10 or newer was found on {self.where}: looked at VIRTUAL_ENV, conda, PATH and the usual places. "
+            "Name one with --python."
+        )
+
+    async def _bootstrap(self, python: str, sha256: str, payload: bytes) -> Completed:
+        source = release.script("bootstrap")
+        framed = len(payload).to_bytes(8, "big") + payload if payload else b""
+        return await self.link.run(
+            'exec "$1" -I -c "$2" "$3" "$4"', argv=(python, source, self._box_home, sha256), stdin=framed, timeout=120
+        )
+
+
+BOOTSTRAP_NEEDS = 10
+"""Exit status of the bootstrap when it wants the payload and got none."""
+
+
+def _path_of(done: Completed) -> str:
+    """The release path is the last word of the bootstrap's last line."""
+    return done.stdout.splitlines()[-1].split(b" ", 1)[1].decode()
+
+
+def _tail(done: Completed) -> str:
+    text = (done.stderr or done.stdout).decode(errors="replace").strip()
+    return f"exit status {done.exit_status}, {text[-600:] or 'no output'}"

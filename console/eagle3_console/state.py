@@ -1,0 +1,187 @@
+"""What the console knows, and the one pure function by which an event changes it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from eagle3_console import units
+from eagle3_console.alerts import (
+    EXTRACTING,
+    SERVING,
+    STARTING,
+    Sample,
+    conditions,
+    fresh,
+    used_fraction,
+)
+from eagle3_console.events import (
+    Alert,
+    AlertRaised,
+    Connection,
+    ConnectionChanged,
+    Event,
+    Greeted,
+    LogArrived,
+    LogRestarted,
+    Narration,
+    SnapshotArrived,
+    Status,
+    StepChanged,
+)
+from eagle3_remote.protocol import ExtractState, Hello, Phase, Snapshot
+
+STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
+HISTORY = 1800
+"""Samples kept for the plots; with `HISTORY_EVERY` this is one hour."""
+HISTORY_EVERY = 2.0
+"""Seconds of the box between two samples."""
+MAX_ALERTS = 200
+MAX_NOTES = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One line of the checklist."""
+
+    name: str
+    status: Status = "todo"
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ConsoleState:
+    """Everything that is drawn. Bounded: hours of it take no more memory than minutes."""
+
+    connection: Connection
+    hello: Hello | None = None
+    snapshot: Snapshot | None = None
+    as_of: float | None = None
+    """This machine's Unix clock when `snapshot` came."""
+    steps: tuple[Step, ...] = tuple(Step(name) for name in STEP_NAMES)
+    alerts: tuple[Alert, ...] = ()
+    """Oldest first, each cause once."""
+    notes: tuple[Narration, ...] = ()
+    """What was being done, oldest first."""
+    history: tuple[Sample, ...] = ()
+    told: Mapping[str, float] = MappingProxyType({})
+    """Cause of every alert told -> when it was last seen."""
+    server_moved_at: float | None = None
+    """When the server's phase or log last changed."""
+
+
+def initial(now: float, target: str) -> ConsoleState:
+    """The state before the first event."""
+    return ConsoleState(Connection("connecting", f"connecting to {target}", now))
+
+
+def reduce(state: ConsoleState, event: Event) -> ConsoleState:
+    """The state after one event. Log bytes are not part of it: the log view keeps its own ring."""
+    match event:
+        case ConnectionChanged(connection):
+            return dataclasses.replace(state, connection=connection)
+        case Greeted(hello):
+            return dataclasses.replace(state, hello=hello)
+        case SnapshotArrived(snapshot, at):
+            return _with_snapshot(state, snapshot, at)
+        case StepChanged(name, status, detail):
+            return dataclasses.replace(state, steps=_set_step(state.steps, Step(name, status, detail)))
+        case AlertRaised(alert):
+            return _with_alerts(state, (alert,), alert.at)
+        case Narration(_, at):
+            note = event if at is not None else dataclasses.replace(event, at=state.as_of)
+            return dataclasses.replace(state, notes=(*state.notes, note)[-MAX_NOTES:])
+        case LogArrived() | LogRestarted():
+            return state
+
+
+def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleState:
+    old = state.snapshot
+    moved_at = at if old is None or _server_mark(old) != _server_mark(new) else state.server_moved_at
+    history = _with_sample(() if old is not None and _extract_id(old) != _extract_id(new) else state.history, new)
+    state = dataclasses.replace(
+        state,
+        snapshot=new,
+        as_of=at,
+        steps=_steps_after(state.steps, old, new),
+        history=history,
+        server_moved_at=moved_at,
+    )
+    quiet_for = at - moved_at if moved_at is not None else 0.0
+    return _with_alerts(state, conditions(new, at, history, quiet_for), at)
+
+
+def _with_alerts(state: ConsoleState, found: tuple[Alert, ...], at: float) -> ConsoleState:
+    news, told = fresh(state.told, found, at)
+    return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=MappingProxyType(told))
+
+
+def _server_mark(snapshot: Snapshot) -> tuple[object, ...]:
+    job = snapshot.server.job
+    return (snapshot.server.phase, snapshot.server.log.shards_done, job.id if job else None, job.log_size if job else 0)
+
+
+def _extract_id(snapshot: Snapshot) -> str | None:
+    return snapshot.extract.job.id if snapshot.extract is not None and snapshot.extract.job is not None else None
+
+
+def _with_sample(history: tuple[Sample, ...], snapshot: Snapshot) -> tuple[Sample, ...]:
+    if history and snapshot.clock - history[-1].t < HISTORY_EVERY:
+        # A box clock that was set back starts the plot afresh rather than silencing it until it has caught up.
+        return history if snapshot.clock >= history[-1].t - HISTORY_EVERY else _with_sample((), snapshot)
+    extract = snapshot.extract
+    dump = next((mount for mount in snapshot.gauges.mounts if mount.label == "dump"), None)
+    sample = Sample(
+        t=snapshot.clock,
+        samples_per_s=extract.samples_per_s if extract is not None else 0.0,
+        bytes_per_s=extract.bytes_per_s if extract is not None else 0.0,
+        dump_used_fraction=used_fraction(dump) if dump is not None else 0.0,
+    )
+    return (*history, sample)[-HISTORY:]
+
+
+def _set_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
+    return tuple(step if known.name == step.name else known for known in steps)
+
+
+def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
+    """What a snapshot alone says about the checklist: a console that attaches late shows the same ticks."""
+    seen: dict[str, Step] = {}
+    server, extract = snapshot.server, snapshot.extract
+    if server.job is not None:
+        seen["deploy"] = Step("deploy", "done")
+    if server.phase in STARTING:
+        seen["server"] = Step("server", "running", server.phase.value)
+    elif server.phase in SERVING:
+        seen["server"] = Step("server", "done")
+    elif server.phase in (Phase.FAILED, Phase.UNRESPONSIVE):
+        seen["server"] = Step("server", "failed", server.phase.value)
+    elif server.phase in (Phase.EXITED, Phase.STOPPING):
+        seen["server"] = Step("server", "todo", server.phase.value)
+    if extract is not None:
+        done = units.percent(extract.stored, extract.total).strip()
+        if extract.state in EXTRACTING:
+            detail = done if extract.state is not ExtractState.PAUSED else f"{done} paused"
+            seen["extract"] = Step("extract", "running", detail)
+        elif extract.state is ExtractState.FINISHED:
+            seen["extract"] = Step("extract", "done", f"{extract.failed} failed" if extract.failed else "")
+        elif extract.state is ExtractState.STOPPED:
+            seen["extract"] = Step("extract", "todo", f"stopped at {done}")
+        else:
+            seen["extract"] = Step("extract", "failed", f"at {done}")
+    return seen
+
+
+def _steps_after(steps: tuple[Step, ...], old: Snapshot | None, new: Snapshot) -> tuple[Step, ...]:
+    """A change on the box moves the checklist; a step the session set by itself stays until the box changes."""
+    before, after = _seen_steps(old) if old is not None else {}, _seen_steps(new)
+    for name, step in after.items():
+        was = before.get(name)
+        known = next(item for item in steps if item.name == name)
+        if was is None or was.status != step.status or known.status == step.status:
+            steps = _set_step(steps, step)
+    old_job = old.server.job.id if old is not None and old.server.job is not None else None
+    if old_job is not None and new.server.job is not None and new.server.job.id != old_job:
+        steps = _set_step(steps, Step("probe"))
+    return steps

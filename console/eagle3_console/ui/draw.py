@@ -1,0 +1,168 @@
+"""The words of the header, the checklist and the events, and what all panels share. Pure: state in, lines out."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from textual.content import Content
+
+from eagle3_console import units
+from eagle3_console.alerts import ranks
+from eagle3_console.events import Alert, Level, Status
+from eagle3_console.state import ConsoleState
+from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.log_buffer import safe
+
+LEVEL_STYLE: dict[Level, str] = {"info": "$text", "warning": "$text-warning", "error": "$text-error"}
+STEP_STYLE: dict[Status, str] = {
+    "todo": "$text-muted",
+    "running": "bold $text-accent",
+    "done": "$text-success",
+    "failed": "bold $text-error",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What a panel draws from: the state, the time, the signs, and its room in cells."""
+
+    state: ConsoleState
+    now: float
+    """Unix seconds, this machine's clock."""
+    glyphs: Glyphs
+    width: int
+    height: int
+
+
+def words(*parts: str | tuple[str, str]) -> Content:
+    """One line from plain strings and (text, style) pairs. Nothing in them is read as markup or obeyed by the terminal."""
+    pairs = ((part, "") if isinstance(part, str) else part for part in parts)
+    return Content.assemble(*((safe(text), style) for text, style in pairs))
+
+
+def clip(line: Content, width: int, glyphs: Glyphs) -> Content:
+    """A line in at most `width` cells, with a mark where it was cut."""
+    if line.cell_length <= width:
+        return line
+    return line.truncate(max(0, width - len(glyphs.cut))) + glyphs.cut[: max(0, width)]
+
+
+def flow(items: Iterable[Content], width: int, gap: str = "   ") -> list[Content]:
+    """Set items in lines of at most `width` cells; an item is never broken."""
+    lines: list[Content] = []
+    for item in items:
+        if lines and lines[-1].cell_length + len(gap) + item.cell_length <= width:
+            lines[-1] = lines[-1] + gap + item
+        else:
+            lines.append(item)
+    return lines
+
+
+def wrap(text: str, width: int, style: str = "", indent: str = "") -> list[Content]:
+    """A sentence in lines; long words are broken, so that a path is never cut off."""
+    lines = textwrap.wrap(safe(text), max(10, width), subsequent_indent=indent, break_on_hyphens=False)
+    return [words((line, style)) for line in lines]
+
+
+def first_that_fits(options: Sequence[Content], width: int) -> Content:
+    """The first of ever shorter versions that fits, or the last."""
+    return next((option for option in options if option.cell_length <= width), options[-1])
+
+
+def spread(left: Content, right: Content, width: int, glyphs: Glyphs) -> Content:
+    """One line with `right` at the right edge; `left` gives way."""
+    room = width - right.cell_length - 1
+    if room <= 0:
+        return clip(right, width, glyphs)
+    left = clip(left, room, glyphs)
+    return left + " " * (width - left.cell_length - right.cell_length) + right
+
+
+def draw_header(view: View, target: str, readonly: bool) -> Content:
+    """Who, whether the link lives, what runs there, and the time."""
+    state, glyphs = view.state, view.glyphs
+    connection = state.connection
+    right = words(f"{units.clock(view.now)} ")
+    name = words((f" {target}", "bold"), "  ")
+    if readonly:
+        name = name + words(("read-only", "reverse"), "  ")
+    if not connection.live:
+        as_of = f"as of {units.clock(state.as_of)} {glyphs.dot} " if state.as_of is not None else ""
+        sentence = words((f"{glyphs.lost} {connection.word}", "bold $text-warning"), f"  {as_of}{connection.sentence}")
+        return spread(name + sentence, right, view.width, glyphs)
+    latency = f" {connection.latency_ms:.0f} ms" if connection.latency_ms is not None else ""
+    left = name + words((f"{glyphs.live} {connection.word}{latency}", "$text-success"))
+    room = view.width - left.cell_length - right.cell_length - 4
+    facts = first_that_fits(_facts(view), room) if room > 0 else Content("")
+    return spread(left + "    " + facts, right, view.width, glyphs)
+
+
+def _facts(view: View) -> list[Content]:
+    if view.state.snapshot is None:
+        return [Content("")]
+    server, glyphs = view.state.snapshot.server, view.glyphs
+    parts: list[Content] = []
+    if server.spec is not None:
+        parts.append(words(server.spec.model.rstrip("/").rpartition("/")[2]))
+    if server.sglang_version:
+        parts.append(words(f"sglang {server.sglang_version}"))
+    if server.job is not None:
+        parts.append(patch_words(view))
+    gap = Content(f" {glyphs.dot} ")
+    return [gap.join(parts[skip:]) for skip in range(len(parts))] + [Content("")]
+
+
+def patch_words(view: View) -> Content:
+    """``patch ✓ 8/8 ranks``."""
+    assert view.state.snapshot is not None
+    server = view.state.snapshot.server
+    if server.log.refused is not None:
+        return words((f"patch {view.glyphs.failed} refused", "bold $text-error"))
+    seen, wanted = ranks(server)
+    sign, style = (view.glyphs.done, "$text-success") if seen >= wanted else (view.glyphs.todo, "$text-warning")
+    return words((f"patch {sign} {seen}/{wanted} ranks", style))
+
+
+def draw_checklist(view: View) -> Content:
+    """What is done, what runs, what comes, and the last thing said about it."""
+    glyphs = view.glyphs
+    signs = {"todo": glyphs.todo, "running": glyphs.running, "done": glyphs.done, "failed": glyphs.failed}
+    parts = []
+    for step in view.state.steps:
+        detail = f" {step.detail}" if step.detail else ""
+        failed = " failed" if step.status == "failed" and "failed" not in detail else ""
+        parts.append(words((f"{signs[step.status]} {step.name}{failed}{detail}", STEP_STYLE[step.status])))
+    line = Content(" ") + Content("  ").join(parts)
+    if view.state.notes:
+        room = view.width - line.cell_length - 4
+        if room >= 12:
+            line = line + "   " + clip(words((view.state.notes[-1].text, "$text-muted")), room, glyphs)
+    return line
+
+
+def alert_line(alert: Alert, view: View, clock: bool = True) -> Content:
+    """``01:52 ▲ warning  text (cure)``."""
+    sign = {"info": view.glyphs.info, "warning": view.glyphs.warning, "error": view.glyphs.failed}[alert.level]
+    when = f"{units.clock_short(alert.at, view.now)} " if clock else ""
+    cure = (f"  {view.glyphs.arrow} {alert.cure}", "$text-muted") if alert.cure else ("", "")
+    return words(when, (f"{sign} {alert.level}", f"bold {LEVEL_STYLE[alert.level]}"), f"  {alert.text}", cure)
+
+
+def draw_events(view: View) -> list[Content]:
+    """Newest first. With one line's room only the last alert; with much room every word of each."""
+    state = view.state
+    if view.height <= 1:
+        if state.alerts:
+            return [alert_line(state.alerts[-1], view)]
+        return [words(("no alerts", "$text-muted"))]
+    entries = list(state.alerts) + [Alert(note.at or 0.0, "info", "note", note.text) for note in state.notes]
+    entries.sort(key=lambda entry: entry.at)
+    lines: list[Content] = []
+    for entry in reversed(entries):
+        line = alert_line(entry, view)
+        lines.extend([line] if view.height < 12 else line.wrap(max(20, view.width)))
+        if len(lines) >= view.height:
+            break
+    return lines or [words(("nothing yet", "$text-muted"))]

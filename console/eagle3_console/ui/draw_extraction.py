@@ -1,0 +1,98 @@
+"""Panel 2: how far the extraction is, how fast, how big, and when it is done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.content import Content
+
+from eagle3_console import units
+from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
+from eagle3_console.ui.draw import View, flow, words, wrap
+from eagle3_remote.protocol import ExtractState, ExtractStatus
+
+_STATE_STYLE = {
+    ExtractState.RUNNING: "$text-success",
+    ExtractState.FINISHED: "$text-success",
+    ExtractState.PAUSED: "$text-warning",
+    ExtractState.STOPPED: "$text-warning",
+    ExtractState.FAILED: "$text-error",
+}
+
+
+def draw_extraction(view: View) -> list[Content]:
+    """Bar, rates, sizes, end; the plot is drawn by its own widget below."""
+    snapshot = view.state.snapshot
+    if snapshot is None:
+        return [words(("waiting for the box", "$text-muted"))]
+    extract = snapshot.extract
+    if extract is None:
+        return [words((_nothing_yet(view), "$text-muted"))]
+    lines = [_bar(extract, view)]
+    if view.height == 1:
+        return lines
+    if extract.state in (ExtractState.FAILED, ExtractState.PAUSED) and extract.sentence:
+        lines += wrap(extract.sentence, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
+    for group in (_rates(extract), _sizes(extract, view), _counts(extract)):
+        lines += flow(group, view.width)
+    if extract.spec is not None and len(lines) < view.height:
+        lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", "$text-muted")))
+    return lines
+
+
+def _nothing_yet(view: View) -> str:
+    assert view.state.snapshot is not None
+    phase = view.state.snapshot.server.phase
+    if phase in SERVING:
+        return "nothing extracted yet: e starts the extraction"
+    if phase in STARTING:
+        return "begins when the server is ready and the probe is good"
+    return "needs a running server: s starts it"
+
+
+def _bar(extract: ExtractStatus, view: View) -> Content:
+    fraction = extract.stored / extract.total if extract.total else 0.0
+    state = extract.state.value.upper()
+    rest = f"  {units.n_of(extract.stored, extract.total)}  {units.percent(extract.stored, extract.total)}  "
+    filled, empty = view.glyphs.bar(fraction, max(4, view.width - len(rest) - len(state)))
+    style = _STATE_STYLE.get(extract.state, "$text-accent")
+    return words((filled, "$success"), (empty, "$text-muted"), (rest, "bold"), (state, f"bold {style}"))
+
+
+def _rates(extract: ExtractStatus) -> Iterator[Content]:
+    if extract.state in EXTRACTING:
+        yield words((f"{units.rate(extract.samples_per_s)} samples/s now", "bold"))
+    yield words(f"{units.rate(extract.mean_samples_per_s)} samples/s mean")
+    if extract.state in EXTRACTING:
+        yield words(f"{units.rate(extract.tokens_per_s)} tok/s")
+        yield words(f"{units.bytes_rate(extract.bytes_per_s):>9}")
+    else:
+        yield words(f"{units.number(extract.tokens_stored)} tokens")
+
+
+def _sizes(extract: ExtractStatus, view: View) -> Iterator[Content]:
+    written = units.gb_and_gib(extract.bytes_stored)
+    if extract.bytes_total > extract.bytes_stored:
+        yield words(f"{written} of {units.gb_and_gib(extract.bytes_total)} written")
+    else:
+        yield words(f"{written} written")
+    if extract.state in EXTRACTING:
+        yield _end(extract, view)
+    else:
+        yield words(f"took {units.duration(extract.elapsed)}")
+
+
+def _end(extract: ExtractStatus, view: View) -> Content:
+    if extract.eta is None or view.state.as_of is None:
+        return words("ETA - (measuring)")
+    at = units.clock_short(view.state.as_of + extract.eta, view.now)
+    return words(f"done {at}, in ", (units.duration(extract.eta), "bold"))
+
+
+def _counts(extract: ExtractStatus) -> Iterator[Content]:
+    if extract.state in EXTRACTING:
+        yield words(f"in flight {extract.in_flight} samples, {units.number(extract.tokens_in_flight)} tokens")
+    yield words((f"rejected {units.number(extract.rejected)}", "bold $text-warning" if extract.rejected else ""))
+    yield words((f"failed {units.number(extract.failed)}", "bold $text-error" if extract.failed else ""))
+    if extract.cut:
+        yield words(f"cut {units.number(extract.cut)}")

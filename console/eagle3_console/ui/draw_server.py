@@ -1,0 +1,158 @@
+"""Panel 1: where the server is, how long each phase took, and what stands in the way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.content import Content
+
+from eagle3_console import units
+from eagle3_console.alerts import SERVING, STARTING
+from eagle3_console.ui.draw import View, flow, patch_words, words, wrap
+from eagle3_remote.protocol import Phase, ServerStatus
+
+PHASE_NAMES = {
+    Phase.SPAWNING: "spawn",
+    Phase.INITIALISING: "init",
+    Phase.LOADING_WEIGHTS: "weights",
+    Phase.FINISHING_WEIGHTS: "finish weights",
+    Phase.ALLOCATING_KV_CACHE: "kv cache",
+    Phase.CAPTURING: "capture",
+    Phase.HTTP_UP: "http",
+    Phase.WARMING_UP: "warm-up",
+}
+_ALWAYS = (
+    Phase.SPAWNING,
+    Phase.INITIALISING,
+    Phase.LOADING_WEIGHTS,
+    Phase.ALLOCATING_KV_CACHE,
+    Phase.HTTP_UP,
+    Phase.WARMING_UP,
+)
+"""Phases of every start; the others are shown once they were seen."""
+
+
+def draw_server(view: View) -> list[Content]:
+    """The phase first, then what matters in it: bar and phases while it starts, load when it serves, cause when it failed."""
+    snapshot = view.state.snapshot
+    if snapshot is None:
+        return [words(("waiting for the box", "$text-muted"))]
+    server = snapshot.server
+    head = _head(server, view)
+    if server.phase is Phase.FAILED:
+        return [head, *_failure(server, view)]
+    if server.phase in STARTING:
+        bar = [_shards(server, view)] if server.log.shards_total else []
+        phases = flow(_phases(server, view), view.width)
+        last = wrap(server.log.last_line, view.width, "$text-muted") if server.log.last_line else []
+        room = view.height - 1 - len(bar)
+        if room <= len(phases):
+            phases = phases[: max(0, room - 1)]
+        return [head, *bar, *phases, *last[: max(0, room - len(phases))]]
+    if server.phase in SERVING:
+        load = flow(_load(server, view), view.width)
+        phases = flow(_phases(server, view), view.width)
+        lines = [head, *load, *flow(_setup(server, view), view.width)]
+        if len(lines) + len(phases) <= view.height:
+            lines[1:1] = phases
+        return lines
+    if server.job is None:
+        return [head, *wrap(server.sentence, view.width), words(("s starts the server", "$text-muted"))]
+    return [head, *wrap(server.sentence, view.width)]
+
+
+def _head(server: ServerStatus, view: View) -> Content:
+    style = {Phase.FAILED: "$text-error", Phase.UNRESPONSIVE: "$text-error", Phase.NOT_RUNNING: "$text-muted"}.get(
+        server.phase, "$text-success" if server.phase in SERVING else "$text-accent"
+    )
+    parts: list[str] = []
+    if server.uptime is not None and server.phase not in (Phase.EXITED, Phase.FAILED):
+        parts.append(f"for {units.duration(server.uptime)}")
+    if server.job is not None and server.job.pid is not None:
+        parts.append(f"pid {server.job.pid}")
+    if server.job is not None and server.job.rc is not None:
+        parts.append(f"exit code {server.job.rc}")
+    if server.spec is not None:
+        parts.append(f":{server.spec.port}")
+        parts.append(f"tp {server.spec.tp}")
+        parts.append(f"radix cache {'ON' if server.spec.radix_cache else 'off'}")
+    gap = f" {view.glyphs.dot} "
+    return words((server.phase.value.replace("-", " ").upper(), f"bold {style}"), "  ", gap.join(parts))
+
+
+def _shards(server: ServerStatus, view: View) -> Content:
+    log = server.log
+    done, total = log.shards_done or 0, log.shards_total or 0
+    rest = f" {units.n_of(done, total)} shards  {log.shard_rate or '-'}  ETA {log.shard_eta or '-'}"
+    filled, empty = view.glyphs.bar(done / total if total else 0.0, max(8, min(60, view.width - len(rest))))
+    return words((filled, "$accent"), (empty, "$text-muted"), rest)
+
+
+def _phases(server: ServerStatus, view: View) -> Iterator[Content]:
+    begun = {span.phase for span in server.log.spans}
+    took = _took(server)
+    order = [phase for phase in PHASE_NAMES if phase in begun or phase in _ALWAYS]
+    for phase in order:
+        name = PHASE_NAMES[phase]
+        if phase is Phase.LOADING_WEIGHTS and server.log.shards_total and phase in begun:
+            name += f" {server.log.shards_done or 0}/{server.log.shards_total}"
+        seconds = f" {units.duration(took[phase])}" if phase in took else ""
+        if phase is server.phase:
+            yield words((f"{view.glyphs.running} {name}{seconds}", "bold $text-accent"))
+        elif phase in begun or server.phase in SERVING:
+            yield words((f"{view.glyphs.done} {name}{seconds}", "$text-success"))
+        else:
+            yield words((f"{view.glyphs.todo} {name}", "$text-muted"))
+
+
+def _took(server: ServerStatus) -> dict[Phase, float]:
+    """Seconds each phase took; the one under way counts up to now."""
+    spans = server.log.spans
+    took: dict[Phase, float] = {}
+    for index, span in enumerate(spans):
+        if index + 1 < len(spans):
+            end = spans[index + 1].at
+        else:
+            end = server.uptime if span.phase is server.phase else None
+        if span.at is not None and end is not None:
+            took[span.phase] = end - span.at
+    return took
+
+
+def _load(server: ServerStatus, view: View) -> Iterator[Content]:
+    log = server.log
+    if log.running_requests is not None:
+        yield words(f"running {log.running_requests:>3}")
+    if log.queued_requests is not None:
+        yield words(f"queue {log.queued_requests:>3}")
+    if log.prefill_tps is not None:
+        yield words(f"prefill {units.rate(log.prefill_tps)} tok/s")
+    health = "no answer yet" if server.health_ms is None else f"{server.health_ms:.0f} ms"
+    yield words(f"health {health}")
+    if log.cached_tokens:
+        yield words((f"{view.glyphs.failed} cached {units.number(log.cached_tokens)} tokens", "bold $text-error"))
+    else:
+        yield words("cached 0")
+
+
+def _setup(server: ServerStatus, view: View) -> Iterator[Content]:
+    yield patch_words(view)
+    marker = next(iter(server.log.markers), None)
+    if marker is not None:
+        yield words(f"boundaries {','.join(map(str, marker.boundaries))} of {marker.num_layers}")
+        yield words(f"final {marker.final}-norm")
+    if server.log.max_total_tokens:
+        yield words(f"kv {units.number(server.log.max_total_tokens)} tokens")
+    if server.log.chunked_prefill_size:
+        yield words(f"chunk {units.number(server.log.chunked_prefill_size)}")
+
+
+def _failure(server: ServerStatus, view: View) -> list[Content]:
+    log = server.log
+    cause = log.root_cause or log.refused or server.sentence
+    name = f"{log.failure}: " if log.failure else ""
+    reason = wrap(f"{view.glyphs.failed} {name}{cause}", view.width, "$text-error", indent="  ")
+    advice = wrap(f"{view.glyphs.arrow} {log.advice}", view.width, "bold", indent="  ") if log.advice else []
+    room = max(1, view.height - 1 - len(advice))
+    rest = wrap(server.sentence, view.width, "$text-muted") if server.sentence not in (cause, "") else []
+    return [*reason[:room], *advice, *rest]

@@ -1,0 +1,111 @@
+"""The one screen: its parts, and which classes decide how they lie."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from eagle3_console.alerts import STARTING
+from eagle3_console.state import ConsoleState
+from eagle3_console.ui.draw import draw_checklist, draw_events, draw_header
+from eagle3_console.ui.draw_box import draw_box
+from eagle3_console.ui.draw_extraction import draw_extraction
+from eagle3_console.ui.draw_server import draw_server
+from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.widgets.log_panel import LogPanel
+from eagle3_console.ui.widgets.panel import Bar, Lines, Panel, PlotPanel
+from eagle3_console.units import clock
+from eagle3_remote.protocol import Phase
+
+_TITLES = {1: "Server", 2: "Extraction", 3: "Box", 5: "Events"}
+
+
+class Dashboard(Screen[None]):
+    """Header, checklist, five panels, footer. Draws whatever state it is shown; keeps none of it."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (20, "-low"), (32, "-middle"), (40, "-high")]  # noqa: RUF012
+    AUTO_FOCUS = "LogView"
+
+    def __init__(self, state: ConsoleState, now: float, glyphs: Glyphs, target: str, readonly: bool) -> None:
+        super().__init__()
+        self._header = Bar(lambda view: [draw_header(view, target, readonly)], glyphs, state, now)
+        self._header.id = "header"
+        self._checklist = Bar(lambda view: [draw_checklist(view)], glyphs, state, now)
+        self._panels: dict[int, Panel] = {
+            1: Panel(1, _TITLES[1], draw_server, glyphs, state, now),
+            2: PlotPanel(2, _TITLES[2], draw_extraction, glyphs, state, now),
+            3: Panel(3, _TITLES[3], draw_box, glyphs, state, now),
+            5: Panel(5, _TITLES[5], draw_events, glyphs, state, now),
+        }
+        self.log_panel = LogPanel()
+
+    def compose(self) -> ComposeResult:
+        """Top to bottom; the style sheet decides what lies beside what."""
+        yield self._header
+        yield self._checklist
+        with Container(id="top"):
+            with Container(id="left"):
+                yield self._panels[1]
+                yield self._panels[3]
+            yield self._panels[2]
+        yield self.log_panel
+        yield self._panels[5]
+        yield Footer(show_command_palette=False, compact=True)
+
+    def show(self, state: ConsoleState, now: float) -> None:
+        """Draw a state."""
+        lines: tuple[Lines, ...] = (self._header, self._checklist, *self._panels.values())
+        stale = not state.connection.live
+        as_of = f"  as of {clock(state.as_of)}" if stale and state.as_of is not None else ""
+        for number, panel in self._panels.items():
+            title = f"{number} {_TITLES[number]}{as_of}"
+            if panel.border_title != title:
+                panel.border_title = title
+        self.set_class(stale, "-stale")
+        self.set_class(_server_first(state), "-server-first")
+        for line in lines:
+            line.show(state, now)
+
+    def tick(self, now: float) -> None:
+        """The clock goes on; nothing else changes by itself."""
+        self._header.tick(now)
+
+    def focus_panel(self, number: int) -> None:
+        """Put the focus on a panel; a zoomed other one makes room for it."""
+        panel = self._panel(number)
+        if self.has_class("-zoomed") and not panel.has_class("-zoom"):
+            self.zoom(None)
+        (self.log_panel.view if number == 4 else panel).focus()
+
+    def toggle_zoom(self) -> None:
+        """Show the focused panel alone, or all again."""
+        if self.has_class("-zoomed"):
+            self.zoom(None)
+            return
+        focused = next((number for number in range(1, 6) if self._panel(number).has_focus_within), 2)
+        self.zoom(focused)
+
+    def zoom(self, number: int | None) -> None:
+        """Show one panel alone; `None`: all."""
+        for widget in self.query(".-zoom"):
+            widget.remove_class("-zoom")
+        self.set_class(number is not None, "-zoomed")
+        if number is not None:
+            for node in self._panel(number).ancestors_with_self:
+                if isinstance(node, Widget) and node is not self:
+                    node.add_class("-zoom")
+
+    def _panel(self, number: int) -> Widget:
+        return self.log_panel if number == 4 else self._panels[number]
+
+
+def _server_first(state: ConsoleState) -> bool:
+    """Whether the server is what a person looks at: it starts or failed, or there is no extraction to look at."""
+    if state.snapshot is None:
+        return False
+    phase = state.snapshot.server.phase
+    return phase in (*STARTING, Phase.FAILED) or (state.snapshot.extract is None and phase is Phase.NOT_RUNNING)

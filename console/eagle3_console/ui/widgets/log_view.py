@@ -1,0 +1,270 @@
+"""The log on the screen. It follows the end, or it stands still; nothing but the reader moves it."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from eagle3_console.ui.log_buffer import LogBuffer
+
+SYNC_EVERY = 0.1
+"""Seconds between two paints of a busy log."""
+
+_LEVELS = (
+    (
+        "log--error",
+        re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback)\b|\b\w*(?:Error|Exception):|eagle3-patch refused"),
+    ),
+    ("log--warning", re.compile(r"\bWARN(?:ING)?\b|\bWarning:")),
+    ("log--ours", re.compile(r"^\[console\]|eagle3-patch ready|fired up and ready to roll")),
+)
+
+
+class LogView(ScrollView, can_focus=True):
+    """Lines of a `LogBuffer`. The position is the absolute number of the top line, so pruning does not move it."""
+
+    ALLOW_SELECT = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--error", "log--warning", "log--ours", "log--match", "log--current"}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "step(-1)", "Up", show=False),
+        Binding("down,j", "step(1)", "Down", show=False),
+        Binding("pageup,b", "page(-1)", "Page up", show=False),
+        Binding("pagedown,space", "page(1)", "Page down", show=False),
+        Binding("left", "side(-8)", "Left", show=False),
+        Binding("right", "side(8)", "Right", show=False),
+    ]
+
+    class Moved(Message):
+        """What the title says of the log has changed."""
+
+    def __init__(self, buffer: LogBuffer | None = None) -> None:
+        super().__init__()
+        self.buffer = buffer or LogBuffer()
+        self.following = True
+        self._base = self.buffer.first
+        """Number of the line that lies at row 0 of the scrolled area."""
+        self._paused_at = 0
+        self._dirty = False
+        self._syncing = False
+        self._width = 0
+        self._pattern: re.Pattern[str] | None = None
+        self._current: int | None = None
+        self._found: list[int] = []
+        self._searched_to = 0
+
+    @property
+    def top(self) -> int:
+        """Absolute number of the line at the top."""
+        return self._base + self.scroll_offset.y
+
+    @property
+    def new_lines(self) -> int:
+        """Lines that came since the reader stopped following."""
+        return 0 if self.following else max(0, self.buffer.end - self._paused_at)
+
+    def on_mount(self) -> None:
+        """Paint what came, a few times a second."""
+        self.set_interval(SYNC_EVERY, self.sync)
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes; they are painted with the next beat."""
+        self.buffer.feed(data, reading_from=None if self.following else self.top)
+        self._dirty = True
+
+    def restart(self) -> None:
+        """Another log begins; the old lines go."""
+        self.buffer.clear()
+        self._current, self._width = None, 0
+        self.follow()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self.following = True
+        self._dirty = True
+        self.sync()
+
+    def pause(self) -> None:
+        """Stand still from now on."""
+        if self.following:
+            self.following = False
+            self._paused_at = self.buffer.end
+            self.post_message(self.Moved())
+
+    def sync(self) -> None:
+        """Bring the scrolled area in line with the buffer; the line at the top stays where it is, unless followed."""
+        if not self._dirty or not self.size:
+            return
+        self._dirty = False
+        top = self.top
+        visible = range(max(top, self.buffer.first), min(top + self.size.height, self.buffer.end))
+        self._width = max([self._width, *(len(self.buffer.line(number)) for number in visible)])
+        self._syncing = True
+        try:
+            self._base = self.buffer.first
+            self.virtual_size = Size(self._width, self.buffer.end - self._base)
+            self._put(self.max_scroll_y if self.following else max(0, top - self._base))
+        finally:
+            self._syncing = False
+        self.refresh()
+        self.post_message(self.Moved())
+
+    def _put(self, y: float) -> None:
+        self.scroll_target_y = y
+        self.scroll_y = y
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """A reader who scrolls up is not to be dragged back."""
+        super().watch_scroll_y(old_value, new_value)
+        if not self._syncing and self.following and new_value < self.max_scroll_y:
+            self.pause()
+
+    def on_resize(self) -> None:
+        """The end stays in sight while it is followed."""
+        self._dirty = True
+        self.sync()
+
+    def action_step(self, lines: int) -> None:
+        """Move by lines."""
+        self.show_line(self.top + lines)
+
+    def action_page(self, pages: int) -> None:
+        """Move by screens, with one line kept in sight."""
+        self.show_line(self.top + pages * max(1, self.size.height - 1))
+
+    def action_side(self, cells: int) -> None:
+        """Move sideways in long lines."""
+        self._width = max([self._width, *(len(text) for text in self._visible())])
+        self.virtual_size = Size(self._width, self.virtual_size.height)
+        self.scroll_to(x=self.scroll_offset.x + cells, animate=False, immediate=True)
+
+    def head(self) -> None:
+        """Go to the oldest line kept."""
+        self.show_line(self.buffer.first)
+
+    def show_line(self, top: int) -> None:
+        """Put a line at the top (as far as the end allows) and stand still there."""
+        self.pause()
+        self._dirty = True
+        self.sync()
+        self._put(min(max(0, top - self._base), self.max_scroll_y))
+
+    def search(self, pattern: re.Pattern[str] | None) -> bool:
+        """Look for a pattern from where the reader is; from the end while following. False: nothing matches."""
+        self._pattern, self._current = pattern, None
+        self._found, self._searched_to = [], 0
+        self.refresh()
+        if pattern is None:
+            self.post_message(self.Moved())
+            return True
+        found = self.matches()
+        if self.following:
+            return self._go(found[-1] if found else None)
+        return self._go(next((number for number in found if number >= self.top), found[0] if found else None))
+
+    def next_match(self, step: int) -> bool:
+        """Go to the next (1) or previous (-1) match, around the ends. False: there is none, or no search."""
+        found = self.matches()
+        if not found:
+            return False
+        here = self._current if self._current is not None else self.top
+        if step > 0:
+            return self._go(next((number for number in found if number > here), found[0]))
+        return self._go(next((number for number in reversed(found) if number < here), found[-1]))
+
+    def matches(self) -> list[int]:
+        """Numbers of the lines that match the search, as the buffer stands. Only what is new is looked at."""
+        if self._pattern is None:
+            return []
+        # The newest line may still be growing: it is looked at again.
+        again = max(self.buffer.first, min(self._searched_to, self.buffer.end - 1))
+        kept = [number for number in self._found if self.buffer.first <= number < again]
+        self._found = kept + self.buffer.find(self._pattern, again)
+        self._searched_to = self.buffer.end
+        return self._found
+
+    @property
+    def current(self) -> int | None:
+        """Line of the match that the reader was taken to."""
+        return self._current
+
+    @property
+    def searching(self) -> bool:
+        """Whether a pattern is set."""
+        return self._pattern is not None
+
+    def _go(self, number: int | None) -> bool:
+        if number is None:
+            self.post_message(self.Moved())
+            return False
+        self._current = number
+        self.show_line(number - self.size.height // 3)
+        self.refresh()
+        self.post_message(self.Moved())
+        return True
+
+    def _visible(self) -> list[str]:
+        first, last = max(self.top, self.buffer.first), min(self.top + self.size.height, self.buffer.end)
+        return [self.buffer.line(number) for number in range(first, last)]
+
+    def text_to_copy(self) -> str:
+        """The line of the current match, or else what is on the screen."""
+        if self._current is not None and self.buffer.first <= self._current < self.buffer.end:
+            return self.buffer.line(self._current)
+        return "\n".join(self._visible())
+
+    def render_line(self, y: int) -> Strip:
+        """One row; a line that is no longer kept is empty."""
+        scroll_x, scroll_y = self.scroll_offset
+        number, width, style = self._base + scroll_y + y, self.size.width, self.rich_style
+        if not self.buffer.first <= number < self.buffer.end:
+            return Strip.blank(width, style)
+        text = self._styled(number)
+        strip = Strip(text.render(self.app.console), text.cell_len)
+        return strip.crop_extend(scroll_x, scroll_x + width, style).apply_offsets(scroll_x, number)
+
+    def _styled(self, number: int) -> Text:
+        plain = self.buffer.line(number)
+        text = Text(plain, self.rich_style, end="", no_wrap=True)
+        for name, pattern in _LEVELS:
+            if pattern.search(plain):
+                text.stylize(self.get_component_rich_style(name, partial=True))
+                break
+        if self._pattern is not None:
+            name = "log--current" if number == self._current else "log--match"
+            style = self.get_component_rich_style(name)
+            for match in self._pattern.finditer(plain):
+                text.stylize(style, *match.span())
+        selection = self.text_selection
+        span = selection.get_span(number) if selection is not None else None
+        if span is not None:
+            start, end = span
+            text.stylize(
+                self.screen.get_component_rich_style("screen--selection"), start, len(text) if end == -1 else end
+            )
+        return text
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text; rows of a selection are absolute line numbers."""
+        start, end = selection.start, selection.end
+        first = max(self.buffer.first, start.y if start is not None else self.buffer.first)
+        last = min(self.buffer.end - 1, end.y if end is not None else self.buffer.end - 1)
+        lines = [self.buffer.line(number) for number in range(first, last + 1)]
+        if lines and end is not None and end.y == last:
+            lines[-1] = lines[-1][: end.x]
+        if lines and start is not None and start.y == first:
+            lines[0] = lines[0][start.x :]
+        return "\n".join(lines), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Text that is being marked must not move."""
+        if selection is not None:
+            self.pause()
+        self.refresh()

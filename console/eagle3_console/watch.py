@@ -1,0 +1,145 @@
+"""Watching a box: snapshots and the server's log, pulled over and over, and the link dialled again when it is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from eagle3_console import backoff
+from eagle3_console.errors import AgentFault, AgentSilent
+from eagle3_console.events import (
+    CONNECTED,
+    Connection,
+    ConnectionChanged,
+    Event,
+    Greeted,
+    LogArrived,
+    LogRestarted,
+    SnapshotArrived,
+)
+from eagle3_console.exit_codes import ExitCode
+from eagle3_console.link.errors import LinkError
+from eagle3_console.session import Session
+from eagle3_remote.protocol import JobStatus, LogChunk, Snapshot
+
+T = TypeVar("T")
+Emit = Callable[[Event], None]
+Log: TypeAlias = Literal["none", "tail", "whole"]
+
+_FIRST_LOOK = 256 * 1024
+_LOG_CHUNK = 512 * 1024
+
+
+class Watcher:
+    """Turns one session into a stream of events. All that it shows is absolute, so a lost link costs nothing.
+
+    Args:
+        session: connected or not; `connect` does it.
+        emit: takes each event, in order.
+        paths: file systems to measure besides the box's own, label to path.
+        log: how much of the server's log to emit: ``none``, ``tail`` (from its last 256 KiB on) or ``whole``.
+    """
+
+    def __init__(self, session: Session, emit: Emit, paths: dict[str, str] | None = None, log: Log = "none") -> None:
+        self.session = session
+        self.paths = paths if paths is not None else {}
+        self._emit = emit
+        self._log = log
+        self._log_job = ""
+        self._log_inode = 0
+        self._log_offset = 0
+        self._hurry = asyncio.Event()
+
+    async def connect(self) -> None:
+        """Dial once, unless the session is connected.
+
+        Raises:
+            LinkError: as the dialling says.
+        """
+        if not self.session.connected:
+            self._say("connecting", f"connecting to {self.session.where}")
+            await self.session.connect()
+        self._say(CONNECTED, "connected", await self.session.link.ping() * 1000)
+
+    async def greet(self) -> None:
+        """Shake hands with the agent, deploying it where it is not there yet."""
+        self._emit(Greeted(await self.session.attach()))
+
+    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
+        """A call that may be made twice without harm: when the link is lost it is made again on the next one.
+
+        Raises:
+            LinkError: login or host key refused while dialling again: not retried, a lockout would be our doing.
+        """
+        while True:
+            try:
+                return await self.session.call(method, params, kind, wait)
+            except (LinkError, AgentSilent) as lost:
+                await self._reconnect(lost)
+
+    async def pull(self) -> Snapshot:
+        """The next snapshot and the log up to it, for as long as it takes when the link is lost."""
+        snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
+        self._emit(SnapshotArrived(snapshot, time.time()))
+        if self._log != "none" and snapshot.server.job is not None:
+            await self._pull_log(snapshot.server.job)
+        return snapshot
+
+    async def run(self, interval: float = 1.0) -> None:
+        """Pull for ever, one snapshot every `interval` seconds."""
+        while True:
+            await self.pull()
+            await asyncio.sleep(interval)
+
+    def reconnect_now(self) -> None:
+        """Do not wait for the next try."""
+        self._hurry.set()
+
+    async def _pull_log(self, job: JobStatus) -> None:
+        if job.id != self._log_job:
+            self._log_job, self._log_inode = job.id, job.log_inode
+            self._log_offset = 0 if self._log == "whole" else max(0, job.log_size - _FIRST_LOOK)
+            self._emit(LogRestarted(job.id))
+        while True:
+            where = {"job": job.id, "inode": self._log_inode, "offset": self._log_offset, "limit": _LOG_CHUNK}
+            chunk = await self.call("log.read", where, LogChunk)
+            if chunk.inode != self._log_inode or chunk.offset != self._log_offset:
+                self._emit(LogRestarted(job.id))
+            self._log_inode, self._log_offset = chunk.inode, chunk.next_offset
+            if chunk.data:
+                self._emit(LogArrived(job.id, base64.b64decode(chunk.data), chunk.offset))
+            if chunk.next_offset >= chunk.size:
+                return
+
+    async def _reconnect(self, cause: Exception) -> None:
+        await self.session.drop()
+        for attempt, delay in enumerate(backoff.delays(), start=1):
+            text = f"{cause} Trying again in {delay:.0f} s (try {attempt}); jobs on the box go on."
+            self._say("waiting" if delay else "lost", text)
+            await self._wait(delay)
+            try:
+                await self.connect()
+                await self.greet()
+                return
+            except LinkError as error:
+                if error.exit_code == ExitCode.LOGIN:
+                    self._say("refused", str(error))
+                    raise
+                cause = error
+            except AgentFault as error:
+                cause = error
+            await self.session.drop()
+
+    async def _wait(self, delay: float) -> None:
+        self._hurry.clear()
+        try:
+            async with asyncio.timeout(delay):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+
+    def _say(self, word: str, sentence: str, latency_ms: float | None = None) -> None:
+        self._emit(ConnectionChanged(Connection(word, sentence, time.time(), latency_ms)))

@@ -1,0 +1,125 @@
+"""The three wraps around SGLang's own methods; `hooks` calls them with the freshly imported modules."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from typing import Any
+
+import eagle3_patch
+from eagle3_patch import config, files, hooks, markers, model
+from eagle3_patch.capture import Capture
+
+
+class _State:
+    """What this process has become: one model, configured or not, writing or not."""
+
+    configured = False
+    """SGLang captures layers for us, so that its logits processor must not see them."""
+    capture: Capture | None = None
+    """Only where this rank writes."""
+
+
+_state = _State()
+
+
+def wrap_model_runner(module: types.ModuleType, settings: config.Settings) -> None:
+    """After the weights are loaded, and before any graph is captured, configure the capture or refuse."""
+    runner = module.ModelRunner
+    real = runner.load_model
+
+    @functools.wraps(real)
+    def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.is_draft_worker:
+            return real(self, *args, **kwargs)
+        # before the weights, which take minutes on a real model
+        reason = config.unsupported(self.server_args)
+        if reason is not None:
+            raise markers.refuse(reason)
+        result = real(self, *args, **kwargs)
+        try:
+            _configure(self, settings)
+        except (model.UnknownModel, ValueError, OSError) as error:
+            raise markers.refuse(str(error)) from error
+        return result
+
+    runner.load_model = load_model
+
+
+def _configure(runner: Any, settings: config.Settings) -> None:
+    missing = set(hooks.TARGETS) - hooks.applied
+    if missing:
+        raise model.UnknownModel(f"{', '.join(sorted(missing))} was imported in a way that the patch does not see")
+    ranks = model.ranks()
+    decoder = model.find_decoder(runner.model)
+    boundaries = model.boundaries_for(settings.boundaries, decoder.num_layers)
+    native = model.capture_layers(decoder, boundaries)
+    model.unfuse(decoder, native)
+    _state.configured = bool(native)
+    writes = ranks.attn_tp_rank == 0
+    sglang_version = importlib.import_module("sglang").__version__
+    facts = {
+        "model_class": type(runner.model).__name__,
+        "num_layers": decoder.num_layers,
+        "hidden_size": decoder.hidden_size,
+        "boundaries": list(boundaries),
+        "final": settings.final,
+        "layout": settings.layout,
+    }
+    if writes:
+        files.prepare_folder(settings.dump_dir)
+        versions = {"sglang_version": sglang_version, "patch_version": eagle3_patch.__version__}
+        _state.capture = Capture(settings, decoder, native, facts | versions)
+    markers.ready(
+        {"patch": eagle3_patch.__version__, "sglang": sglang_version}
+        | facts
+        | {"tp_rank": ranks.tp_rank, "tp_size": ranks.tp_size, "writes": writes, "dump_dir": settings.dump_dir}
+    )
+
+
+def wrap_scheduler(module: types.ModuleType, settings: config.Settings) -> None:
+    """Tell the capture which requests are in the batch; the forward runs in the same thread in all versions."""
+    scheduler = module.Scheduler
+    real = scheduler.run_batch
+
+    @functools.wraps(real)
+    def run_batch(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        capture = _state.capture
+        if capture is None:
+            return real(self, batch, *args, **kwargs)
+        capture.begin(batch, self)
+        try:
+            return real(self, batch, *args, **kwargs)
+        finally:
+            capture.end()
+
+    scheduler.run_batch = run_batch
+
+
+def wrap_logits_processor(module: types.ModuleType, settings: config.Settings) -> None:
+    """Take the rows, and go on as if SGLang captured nothing.
+
+    The captured layers are not passed on: with --enable-return-hidden-states they would replace what its clients get.
+    """
+    processor = module.LogitsProcessor
+    real = processor.forward
+
+    @functools.wraps(real)
+    def forward(
+        self: Any,
+        input_ids: Any,
+        hidden_states: Any,
+        lm_head: Any,
+        logits_metadata: Any,
+        aux_hidden_states: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        if _state.capture is not None:
+            _state.capture.collect(input_ids, hidden_states, aux_hidden_states, logits_metadata)
+        if _state.configured:
+            aux_hidden_states = None
+        return real(self, input_ids, hidden_states, lm_head, logits_metadata, aux_hidden_states, *args, **kwargs)
+
+    processor.forward = forward

@@ -1,0 +1,106 @@
+"""The threads that write finished requests, so that the forward pass never waits for a file."""
+
+from __future__ import annotations
+
+import dataclasses
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from eagle3_patch import files, markers
+from eagle3_patch.budget import Budget
+
+THREADS = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Rows of one request out of one forward, on the CPU or on their way there."""
+
+    states: torch.Tensor
+    """``[rows, len(boundaries) + 1, hidden]``, contiguous."""
+    token_ids: torch.Tensor
+    """int64 ``[rows]``: what the model was given, not what the request asked for."""
+    ready: Any
+    """A device event that says that the copy has ended; `None` for rows that were on the CPU."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that count against the budget."""
+        size: int = self.states.numel() * self.states.element_size() + self.token_ids.numel() * 8
+        return size
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """A request with all its rows."""
+
+    meta: dict[str, Any]
+    pieces: Sequence[Piece]
+    prompt: Sequence[int]
+    """The request's own ids, to hold against those that the model was given."""
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """A request that has no rows, and why."""
+
+    rid: str
+    reason: str
+
+
+class Writer:
+    """Writes requests in the background; an error there marks the request and goes no further."""
+
+    def __init__(self, dump_dir: str, budget: Budget) -> None:
+        self._dump_dir = dump_dir
+        self._budget = budget
+        self._jobs: queue.SimpleQueue[Finished | Failed] = queue.SimpleQueue()
+        for number in range(THREADS):
+            threading.Thread(target=self._work, name=f"eagle3-writer-{number}", daemon=True).start()
+
+    def finish(self, job: Finished) -> None:
+        """Hand over a complete request; its bytes are given back to the budget when it is written."""
+        self._budget.move(job.size)
+        self._jobs.put(job)
+
+    def fail(self, rid: str, reason: str) -> None:
+        """Mark a request as failed."""
+        self._jobs.put(Failed(rid, reason))
+
+    def _work(self) -> None:
+        while True:
+            job = self._jobs.get()
+            if isinstance(job, Failed):
+                self._mark(job.rid, job.reason)
+                continue
+            try:
+                self._write(job)
+            except Exception as error:  # a full disk, a removed folder: this request's failure, never the server's
+                self._mark(job.meta["rid"], f"it could not be written to {self._dump_dir}: {error}")
+            finally:
+                self._budget.written(job.size)
+            del job
+
+    def _write(self, job: Finished) -> None:
+        for piece in job.pieces:
+            if piece.ready is not None:
+                piece.ready.synchronize()
+        given = torch.cat([piece.token_ids for piece in job.pieces])
+        if not torch.equal(given, torch.tensor(job.prompt, dtype=torch.int64)):
+            self._mark(job.meta["rid"], "the rows belong to other token ids than the request's")
+            return
+        files.write_request(
+            self._dump_dir, job.meta, [piece.states for piece in job.pieces], [piece.token_ids for piece in job.pieces]
+        )
+
+    def _mark(self, rid: str, reason: str) -> None:
+        markers.warn(f"request {rid} is not dumped: {reason}")
+        try:
+            files.write_error(self._dump_dir, rid, reason)
+        except Exception as error:  # the same full disk; a thread that ends would hold up all that come after
+            markers.warn(f"request {rid} cannot even be marked: {error}")

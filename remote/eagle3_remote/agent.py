@@ -1,0 +1,198 @@
+"""The agent: one process a connection, speaks JSON-RPC lines on its standard streams, owns nothing.
+
+Started as ``PY -I -c "import sys; sys.path.insert(0, '<release>'); from eagle3_remote.agent import main; main()"``.
+The first line it writes is the notification ``ready``; what an rc file printed stands before it. It ends when its
+standard input ends; jobs go on.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eagle3_remote import __version__, doctor, identity, jobs, probe
+from eagle3_remote.extraction import ExtractControl, fit_marker
+from eagle3_remote.gauges import GaugeReader
+from eagle3_remote.health import url_of
+from eagle3_remote.logtail import read_chunk
+from eagle3_remote.protocol import (
+    PROTOCOL_VERSION,
+    ExtractSpec,
+    Hello,
+    ServerSpec,
+    Snapshot,
+    decode,
+    encode,
+)
+from eagle3_remote.rpc import BadParams, Connection, Refused
+from eagle3_remote.server import ServerControl
+from eagle3_remote.status import StatusReader
+
+T = TypeVar("T")
+
+FINISH = ("server.start", "server.stop", "extract.start", "extract.stop")
+"""Calls that change the box: finished even when the console is gone meanwhile."""
+
+
+def box_home() -> Path:
+    """``$EAGLE3_HOME``, else ``~/.eagle3-console``."""
+    return Path(os.path.abspath(os.path.expanduser(os.environ.get("EAGLE3_HOME") or "~/.eagle3-console")))
+
+
+class Agent:
+    """The methods of protocol.py.
+
+    Args:
+        home: the box folder.
+        release: the folder that holds ``eagle3_remote`` and ``eagle3_patch``.
+    """
+
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home = home
+        self._status = StatusReader(home)
+        self._gauges = GaugeReader()
+        self._server = ServerControl(home, release)
+        self._extract = ExtractControl(home, release)
+
+    def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
+        """Name -> handler, for `Connection`."""
+        return {
+            "hello": self.hello,
+            "snapshot": self.snapshot,
+            "doctor": lambda params: doctor.look(dict(params)),
+            "server.plan": lambda params: encode(self._server.plan(_message(ServerSpec, params))),
+            "server.start": lambda params: encode(self._server.start(_message(ServerSpec, params))),
+            "server.stop": lambda params: encode(self._server.stop(_maybe(params, "job"))),
+            "server.probe": self.probe,
+            "extract.start": self.extract_start,
+            "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
+            "verify": lambda params: self._extract.verify(_need(params, "dataset", str)),
+            "report": lambda params: self._extract.report(_maybe(params, "job")),
+            "jobs.list": self.jobs_list,
+            "log.read": self.log_read,
+        }
+
+    def hello(self, params: Mapping[str, Any]) -> Any:
+        """The handshake.
+
+        Raises:
+            Refused: the console speaks another protocol.
+        """
+        wanted = _need(params, "protocol", int)
+        if wanted != PROTOCOL_VERSION:
+            raise Refused(
+                f"This release speaks protocol {PROTOCOL_VERSION}, the console {wanted}: let the console deploy its own."
+            )
+        return encode(
+            Hello(
+                protocol=PROTOCOL_VERSION,
+                version=__version__,
+                boot_id=identity.boot_id(),
+                pid=os.getpid(),
+                user=_user(),
+                host=socket.gethostname(),
+                home=str(self._home),
+                python=f"{sys.executable} {platform.python_version()}",
+                clock=time.time(),
+            )
+        )
+
+    def snapshot(self, params: Mapping[str, Any]) -> Any:
+        """The whole truth: box, server, extraction."""
+        server = self._status.server()
+        given = params.get("paths") or {}
+        if not isinstance(given, dict) or not all(isinstance(path, str) for path in given.values()):
+            raise BadParams("paths must map labels to paths")
+        paths = {str(label): path for label, path in given.items() if path}
+        paths.setdefault("dump", server.dump_dir or "/dev/shm")
+        paths.setdefault("home", str(self._home))
+        extract = self._status.extract()
+        if extract is not None and extract.spec is not None:
+            paths.setdefault("output", extract.spec.out)
+        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract))
+
+    def probe(self, params: Mapping[str, Any]) -> Any:
+        """One checked request through the patched server."""
+        tokens = _need(params, "tokens", int)
+        server = self._status.server()
+        marker = fit_marker(server)
+        assert server.spec is not None
+        assert server.job is not None
+        job = jobs.find(self._home, server.job.id)
+        vocab = 0 if job is None else int(job.spec.get("model", {}).get("vocab_size", 0))
+        limit = server.log.context_len or 1 << 17
+        if not 0 < tokens < limit - 1:
+            raise Refused(f"A probe of {tokens} tokens does not fit: 1 to {limit - 2} are possible.")
+        if vocab <= 0:
+            raise Refused(f"The vocabulary size of {server.spec.model} is not known: its config.json does not name it.")
+        url = url_of(server.spec.host, server.spec.port)
+        return encode(probe.run(url, Path(server.dump_dir), marker, vocab, tokens))
+
+    def extract_start(self, params: Mapping[str, Any]) -> Any:
+        """Start an extraction through the server that runs."""
+        return encode(self._extract.start(_message(ExtractSpec, params), self._status.server()))
+
+    def jobs_list(self, params: Mapping[str, Any]) -> Any:
+        """All jobs, newest first."""
+        return [encode(jobs.status_of(job)) for job in jobs.everything(self._home, _maybe(params, "kind"))]
+
+    def log_read(self, params: Mapping[str, Any]) -> Any:
+        """Bytes of one job's log."""
+        job = jobs.find(self._home, _need(params, "job", str))
+        if job is None:
+            raise Refused(f"There is no job {params['job']} on this box.")
+        inode, offset, limit = (_need(params, name, int) for name in ("inode", "offset", "limit"))
+        try:
+            return encode(read_chunk(job.log_path, inode, offset, limit))
+        except OSError as error:
+            raise Refused(f"The log {job.log_path} cannot be read: {error.strerror}.") from error
+
+
+def _message(kind: type[T], params: Mapping[str, Any]) -> T:
+    try:
+        return decode(kind, dict(params))
+    except ValueError as error:
+        raise BadParams(str(error)) from error
+
+
+def _need(params: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    value = params.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise BadParams(f"{name}: {kind.__name__} is needed")
+    return value
+
+
+def _maybe(params: Mapping[str, Any], name: str) -> str | None:
+    value = params.get(name)
+    if value is not None and not isinstance(value, str):
+        raise BadParams(f"{name}: str or null is needed")
+    return value
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+def main() -> None:
+    """Serve one console on standard input and output."""
+    # Whatever prints from now on prints to standard error: the answers' channel carries nothing else.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    source = os.fdopen(os.dup(0), "rb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    release = Path(__file__).resolve().parent.parent
+    agent = Agent(box_home(), release)
+    Connection(agent.methods(), FINISH).serve(source, out)
+    os._exit(0)  # reads that were abandoned with the console do not hold the process

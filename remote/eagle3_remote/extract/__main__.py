@@ -1,0 +1,80 @@
+"""The job: ``main([RUN_DIR])`` reads RUN_DIR/spec.json, extracts, and keeps RUN_DIR/progress.json.
+
+Exit codes: 0 everything is stored, or stopped on SIGTERM (state ``stopped``); 7 ended with rejected or failed samples; 5 input, box or
+dataset directory will not do; 6 the server is away.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from eagle3_remote.extract.errors import EXIT_NOT_FIT, ExtractionError
+from eagle3_remote.extract.progress import Reporter, say
+from eagle3_remote.protocol import ExtractSpec, ExtractState, decode
+
+NEEDED = ("httpx", "torch", "safetensors", "numpy", "pyarrow")
+
+
+def read_spec(run_dir: str) -> ExtractSpec:
+    """The extraction's spec from RUN_DIR/spec.json.
+
+    Raises:
+        ExtractionError: it is missing or broken.
+    """
+    path = os.path.join(run_dir, "spec.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return decode(ExtractSpec, json.load(file)["message"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ExtractionError(f"{path} cannot be used: {error!r}.") from None
+
+
+def check_packages() -> None:
+    """Refuse a Python that could not bring the extraction to its end.
+
+    Raises:
+        ExtractionError: naming what is missing and how to install it.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " ".join(missing)
+        raise ExtractionError(
+            f"{sys.executable} lacks {', '.join(missing)}: install with {sys.executable} -m pip install {names}."
+        )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one extraction; returns the exit code."""
+    if len(argv) != 1:
+        say("Usage: main([RUN_DIR])")
+        return EXIT_NOT_FIT
+    run_dir = argv[0]
+    try:
+        spec = read_spec(run_dir)
+    except ExtractionError as error:
+        say(str(error))
+        return error.exit_code
+    reporter = Reporter(run_dir, spec)
+    try:
+        check_packages()
+        from eagle3_remote.extract.run import extract
+
+        return extract(run_dir, spec, reporter)
+    except ExtractionError as error:
+        reporter.enter(ExtractState.FAILED, str(error))
+        return error.exit_code
+    except Exception as error:
+        say(traceback.format_exc())
+        reporter.enter(
+            ExtractState.FAILED, f"The extraction broke: {error!r}. Its log has the details; what is stored stays."
+        )
+        return EXIT_NOT_FIT
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,116 @@
+"""The SGLang server over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from eagle3_remote.extract.errors import SampleFailure
+from eagle3_remote.extract.facts import Model, Server, server_from
+
+
+class ServerAway(Exception):
+    """No connection, or it broke: the request may be sent again when the server is back."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the server counted in one prompt."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+class Client:
+    """One server. Requests of any number at a time; the caller keeps the budget."""
+
+    def __init__(self, url: str) -> None:
+        # trust_env: a proxy in the environment is for the world, not for a server on this box.
+        # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
+        self._http = httpx.AsyncClient(
+            base_url=url, limits=limits, trust_env=False, timeout=httpx.Timeout(30, connect=10, pool=None)
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def facts(self, model: Model) -> Server:
+        """Ask for length limits and the settings that matter.
+
+        Raises:
+            ServerAway: no answer.
+            ExtractionError: the answer lacks what is needed.
+        """
+        info = await self._json("/server_info", "/get_server_info")
+        models = await self._json("/v1/models")
+        return server_from(info, models, model)
+
+    async def _json(self, *paths: str) -> dict[str, Any]:
+        """The first of `paths` that the server knows (0.5.4 has only /get_server_info)."""
+        for path in paths:
+            try:
+                answer = await self._http.get(path)
+            except httpx.TransportError as error:
+                raise ServerAway(f"GET {path}: {_words(error)}") from None
+            if answer.status_code == 404:
+                continue
+            if answer.status_code != 200:
+                raise ServerAway(f"GET {path} answered {answer.status_code}")
+            try:
+                body = answer.json()
+            except ValueError:
+                raise ServerAway(f"GET {path} did not answer JSON") from None
+            return body if isinstance(body, dict) else {}
+        return {}
+
+    async def healthy(self) -> bool:
+        """Whether /health answers 200."""
+        try:
+            return (await self._http.get("/health")).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    async def prefill(self, rid: str, ids: Sequence[int], timeout: float) -> Answer:
+        """Send one prompt for prefill alone.
+
+        Raises:
+            ServerAway: the server cannot be reached, or went away before it answered.
+            SampleFailure: late (`timeout`), refused (`refused`), or an error answer (`server-error`).
+        """
+        body = {
+            "rid": rid,
+            "input_ids": list(ids),
+            "sampling_params": {"max_new_tokens": 0, "temperature": 0, "ignore_eos": True},
+        }
+        limits = httpx.Timeout(timeout, connect=10, pool=None)
+        try:
+            answer = await self._http.post("/generate", json=body, timeout=limits)
+        except httpx.ReadTimeout:
+            raise SampleFailure("timeout", f"no answer within {timeout:.0f} s") from None
+        except httpx.TransportError as error:
+            raise ServerAway(_words(error)) from None
+        if answer.status_code == 503:
+            raise ServerAway(f"the server answered 503: {answer.text[:200]}")
+        if 400 <= answer.status_code < 500:
+            raise SampleFailure("refused", f"the server answered {answer.status_code}: {answer.text[:500]}")
+        try:
+            meta = answer.json()["meta_info"]
+            return Answer(int(meta["prompt_tokens"]), int(meta["cached_tokens"]))
+        except (ValueError, KeyError, TypeError):
+            raise SampleFailure(
+                "server-error", f"the server answered {answer.status_code}: {answer.text[:500]}"
+            ) from None
+
+    async def abort(self, rid: str) -> None:
+        """Ask the server to drop a request that is no longer waited for."""
+        with contextlib.suppress(httpx.TransportError):
+            await self._http.post("/abort_request", json={"rid": rid})
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,279 @@
+"""The dataset directory: who may write it, what lies in it, and making it whole.
+
+::
+
+    data-00000-of-00001.arrow  dataset_info.json  state.json   written at the end (`arrow.write`)
+    hidden_states/hs_<row>.safetensors                         one a stored sample
+    .eagle3/journal.sqlite3  manifest.json  lock               ours
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import socket
+import time
+import zlib
+from typing import Any
+
+from eagle3_remote.extract.collect import TMP_PREFIX, file_name, row_of, sync_dir
+from eagle3_remote.extract.errors import ExtractionError
+from eagle3_remote.extract.journal import Entry, Journal, StoredFile
+from eagle3_remote.extract.statesfile import read_header, read_ids
+
+ARROW_FILE = "data-00000-of-00001.arrow"
+INFO_FILE = "dataset_info.json"
+STATE_FILE = "state.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """The paths of one dataset."""
+
+    root: str
+
+    @property
+    def states(self) -> str:
+        return os.path.join(self.root, "hidden_states")
+
+    @property
+    def ours(self) -> str:
+        return os.path.join(self.root, ".eagle3")
+
+    @property
+    def journal(self) -> str:
+        return os.path.join(self.ours, "journal.sqlite3")
+
+    @property
+    def manifest(self) -> str:
+        return os.path.join(self.ours, "manifest.json")
+
+    @property
+    def lock(self) -> str:
+        return os.path.join(self.ours, "lock")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """What was put right at the start of a run."""
+
+    missing: int = 0
+    """Stored samples whose file was gone or had another size: they wait again."""
+    adopted: int = 0
+    """Complete files the journal did not know as stored."""
+    temporary: int = 0
+    """Half files removed."""
+
+
+def prepare(root: str) -> Dataset:
+    """Make the directories.
+
+    Raises:
+        ExtractionError: the parent is missing, it cannot be written, or somebody else's data lie there.
+    """
+    root = os.path.abspath(root)
+    dataset, parent = Dataset(root), os.path.dirname(root)
+    if not os.path.isdir(parent):
+        raise ExtractionError(
+            f"The output's parent directory {parent} does not exist: make it or choose another --out."
+        )
+    if not os.path.exists(dataset.journal) and os.path.isdir(root):
+        for name in os.listdir(root):
+            if name == "hidden_states" or name.endswith(".arrow") or name in (INFO_FILE, STATE_FILE):
+                raise ExtractionError(
+                    f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."
+                )
+    try:
+        for path in (root, dataset.states, dataset.ours):
+            os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ExtractionError(f"The output directory {root} cannot be made: {error.strerror}.") from None
+    return dataset
+
+
+def take_lock(dataset: Dataset, run_dir: str) -> int:
+    """Hold the dataset for the life of this process; returns the open descriptor.
+
+    Raises:
+        ExtractionError: another extraction holds it; the text says which.
+    """
+    fd = os.open(dataset.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(fd, 4096, 0).decode("utf-8", "replace")
+        os.close(fd)
+        raise ExtractionError(
+            f"{dataset.root} is being written by another extraction ({holder or 'unknown'}): wait for it or stop it."
+        ) from None
+    who = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time()), "run_dir": run_dir}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(who).encode(), 0)
+    return fd
+
+
+def is_locked(dataset: Dataset) -> bool:
+    """Whether an extraction writes the dataset now."""
+    try:
+        fd = os.open(dataset.lock, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def difference(kept: dict[str, Any], asked: dict[str, Any]) -> str | None:
+    """Which of the settings of a dataset differ from what is asked now, in words; `None`: none."""
+    parts = [
+        f"{key} is {_shown(kept.get(key))} there, {_shown(asked[key])} is asked"
+        for key in asked
+        if kept.get(key) != asked[key]
+    ]
+    return "; ".join(parts) or None
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 40 else text[:12] + "..."
+
+
+def settle(dataset: Dataset, journal: Journal, layers: int, hidden_size: int) -> Settled:
+    """Bring journal and files together after whatever ended the last run. Files are believed over the journal."""
+    temporary = 0
+    sizes: dict[int, int] = {}
+    for entry in os.scandir(dataset.states):
+        row = row_of(entry.name)
+        if row is not None:
+            sizes[row] = entry.stat().st_size
+        elif entry.name.startswith(TMP_PREFIX):
+            os.unlink(entry.path)
+            temporary += 1
+    if journal.targets():
+        finish_moves(dataset, journal)
+        sizes = {row: os.path.getsize(os.path.join(dataset.states, file_name(row))) for row in _rows_on_disk(dataset)}
+    missing = [entry.line for entry in journal.stored() if sizes.get(entry.row) != entry.bytes]
+    journal.set_missing(missing)
+    unstored = journal.unstored_rows()
+    found = (_adoptable(dataset, unstored[row], layers, hidden_size) for row in sizes if row in unstored)
+    adopted = [file for file in found if file is not None]
+    journal.set_stored(adopted)
+    return Settled(len(missing), len(adopted), temporary)
+
+
+def _rows_on_disk(dataset: Dataset) -> set[int]:
+    return {row for row in map(row_of, os.listdir(dataset.states)) if row is not None}
+
+
+def _adoptable(dataset: Dataset, entry: Entry, layers: int, hidden_size: int) -> StoredFile | None:
+    """A file gets its final name only after its values were checked, so header and ids decide."""
+    path = os.path.join(dataset.states, file_name(entry.row))
+    try:
+        header = read_header(path)
+        same = hashlib.blake2b(read_ids(path, header), digest_size=16).digest() == entry.fingerprint
+    except (OSError, ValueError):
+        return None
+    if not same or header.shape != (entry.tokens, layers, hidden_size):
+        return None
+    return StoredFile(entry.line, entry.row, header.size, file_crc(path), time.time())
+
+
+def file_crc(path: str) -> int:
+    """CRC-32 of a whole file."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(8 * 1024 * 1024):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def close_holes(dataset: Dataset, journal: Journal) -> None:
+    """Rename stored files so that rows 0..n-1 all exist, in ascending order. Killed anywhere, `settle` finishes it."""
+    for row in journal.unstored_rows():
+        try:
+            os.unlink(os.path.join(dataset.states, file_name(row)))
+        except FileNotFoundError:
+            continue
+    journal.plan_moves()
+    finish_moves(dataset, journal)
+
+
+def finish_moves(dataset: Dataset, journal: Journal) -> None:
+    """Do what is left of the planned renames."""
+    entries, targets = journal.moves(), journal.targets()
+    moves = [(entry.row, targets[entry.line]) for entry in entries]
+    done = moves_done(moves, _rows_on_disk(dataset))
+    if done is None:
+        entries = _tell_apart(dataset, journal, entries, targets)
+        done = 0
+    for entry in entries[done:]:
+        source, target = (os.path.join(dataset.states, file_name(row)) for row in (entry.row, targets[entry.line]))
+        os.rename(source, target)
+    sync_dir(dataset.states)
+    journal.moves_done()
+
+
+def moves_done(moves: list[tuple[int, int]], present: set[int]) -> int | None:
+    """How many of the renames (from, to), ascending and done in this order, are done, judged by which rows exist.
+
+    After k renames exactly ``to[:k]`` and ``from[k:]`` exist. Each rename lowers the sum of the rows (to < from), so the sum names k.
+    `None`: the rows are not those of any k (somebody else took or added a file).
+    """
+    seen = present & {row for move in moves for row in move}
+    left = sum(row for row, _ in moves) - sum(seen)
+    for k in range(len(moves) + 1):
+        if left == 0:
+            return k if seen == {to for _, to in moves[:k]} | {row for row, _ in moves[k:]} else None
+        if k < len(moves):
+            left -= moves[k][0] - moves[k][1]
+    return None
+
+
+def _tell_apart(dataset: Dataset, journal: Journal, entries: list[Entry], targets: dict[int, int]) -> list[Entry]:
+    """A file is missing: find by checksum which renames are done. Returns the entries still to be moved; lost ones wait again."""
+    to_move, lost, claimed = [], [], set()
+    for entry in entries:
+        for row in (targets[entry.line], entry.row):
+            path = os.path.join(dataset.states, file_name(row))
+            if (
+                row not in claimed
+                and os.path.exists(path)
+                and os.path.getsize(path) == entry.bytes
+                and file_crc(path) == entry.crc32
+            ):
+                claimed.add(row)
+                if row == entry.row:
+                    to_move.append(entry)
+                break
+        else:
+            lost.append(entry.line)
+    journal.set_missing(lost)
+    return to_move
+
+
+def write_json(path: str, value: Any) -> None:
+    """Write by tmp + fsync + rename."""
+    tmp = path + ".tmp"
+    with open(tmp, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1, sort_keys=True)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(tmp, path)
+
+
+def read_manifest(dataset: Dataset) -> dict[str, Any]:
+    """The manifest, or an empty one where it is missing or broken."""
+    try:
+        with open(dataset.manifest, encoding="utf-8") as file:
+            value = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,242 @@
+"""Prepared samples, one JSON object a line, checked before anything is sent.
+
+A line is ``{"input_ids": [int, ...], "loss_mask": [0|1, ...] (optional), "id": ... (optional)}``; other keys are ignored. The file is
+streamed: a sample is found again by its byte offset. What is refused is said by line number and reason.
+"""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+MAX_LINE_BYTES = 256 * 1024 * 1024
+"""A longer line is refused unread: 256 MiB is more than 20 million token ids."""
+
+_SHOWN = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Rules:
+    """What a sample must keep to."""
+
+    vocab_size: int
+    """Rows of the embedding: ids are 0 to `vocab_size` - 1. SGLang does not check; an id outside kills the server."""
+    max_tokens: int
+    """Longest prompt that the server takes."""
+    max_tokens_why: str
+    max_seq_len: int = 0
+    """Cut ids and mask here; 0: never."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """A good line.
+
+    `ids` and `mask` are int64, already cut. `mask` is all ones where the line has none (`has_mask` false).
+    """
+
+    line: int
+    offset: int
+    size: int
+    ids: array.array[int]
+    mask: array.array[int]
+    has_mask: bool
+    sample_id: str | None
+    full_tokens: int
+    """Tokens before the cut."""
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+    @property
+    def loss_tokens(self) -> int:
+        return sum(self.mask)
+
+    @property
+    def fingerprint(self) -> bytes:
+        """16 bytes that name the ids as they are sent."""
+        return fingerprint(self.ids)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bad:
+    """A refused line."""
+
+    line: int
+    offset: int
+    size: int
+    kind: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line of the file; `raw` is `None` where it is longer than `MAX_LINE_BYTES`."""
+
+    number: int
+    offset: int
+    size: int
+    raw: bytes | None
+
+
+class _Refused(Exception):
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def fingerprint(ids: array.array[int]) -> bytes:
+    """BLAKE2b-128 of the ids as little-endian int64."""
+    return hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
+
+
+def lines(file: BinaryIO, digest: Any = None) -> Iterator[Line]:
+    """Every non-blank line with its number (from 1) and byte offset; `digest.update` sees every byte that is read."""
+    number, offset = 0, 0
+    while head := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        size = len(head)
+        if digest is not None:
+            digest.update(head)
+        whole = size <= MAX_LINE_BYTES or head.endswith(b"\n")
+        rest = b"" if whole else head
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(1024 * 1024)
+            size += len(rest)
+            if digest is not None:
+                digest.update(rest)
+        if not whole:
+            yield Line(number, offset, size, None)
+        elif head.strip():
+            yield Line(number, offset, size, head)
+        offset += size
+
+
+def read_line(file: BinaryIO, number: int, offset: int, size: int) -> Line:
+    """The line at `offset` again."""
+    file.seek(offset)
+    return Line(number, offset, size, file.read(size))
+
+
+def parse(line: Line, rules: Rules) -> Sample | Bad:
+    """Check one line against `rules`; never raises for what a file can hold."""
+    try:
+        return _parse(line, rules)
+    except _Refused as refused:
+        return Bad(line.number, line.offset, line.size, refused.kind, str(refused))
+
+
+def _parse(line: Line, rules: Rules) -> Sample:
+    if line.raw is None:
+        raise _Refused("line-too-long", f"the line has {line.size} bytes, more than {MAX_LINE_BYTES}")
+    record = _record(line.raw)
+    if "input_ids" not in record:
+        raise _Refused("no-input-ids", f"there is no input_ids; the keys are {_shown(sorted(record))}")
+    ids = _ids(record["input_ids"], rules.vocab_size)
+    mask = record.get("loss_mask")
+    full = len(ids)
+    if mask is not None:
+        _check_mask(mask, full)
+    if rules.max_seq_len:
+        ids = ids[: rules.max_seq_len]
+        mask = mask[: rules.max_seq_len] if mask is not None else None
+    if len(ids) > rules.max_tokens:
+        raise _Refused(
+            "too-long", f"{len(ids)} tokens; this server takes at most {rules.max_tokens} ({rules.max_tokens_why})"
+        )
+    if mask is not None and not any(mask):
+        after = f" after the cut to {rules.max_seq_len} tokens" if len(ids) < full else ""
+        raise _Refused("no-loss", f"loss_mask is 0 everywhere{after}: there is nothing to learn from")
+    return Sample(
+        line=line.number,
+        offset=line.offset,
+        size=line.size,
+        ids=array.array("q", ids),
+        mask=array.array("q", map(int, mask)) if mask is not None else array.array("q", [1]) * len(ids),
+        has_mask=mask is not None,
+        sample_id=_sample_id(record.get("id")),
+        full_tokens=full,
+    )
+
+
+def _record(raw: bytes) -> dict[str, Any]:
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise _Refused("utf8", f"byte {error.start} of the line is not UTF-8") from None
+    try:
+        record = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise _Refused("json", f"not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise _Refused("json", "not usable JSON: nested too deep") from None
+    except ValueError as error:
+        raise _Refused("json", f"not usable JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise _Refused("not-an-object", f"a JSON object is needed, not {_shown(record)}")
+    return record
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise _Refused("duplicate-key", f"the key {twice!r} is there twice")
+    return record
+
+
+def _no_constant(name: str) -> Any:
+    raise _Refused("json", f"not JSON: {name}")
+
+
+def _ids(value: Any, vocab_size: int) -> list[int]:
+    if isinstance(value, dict):
+        raise _Refused(
+            "shape", f"input_ids is an object with the keys {_shown(sorted(value))}, not a list of token ids"
+        )
+    if not isinstance(value, list):
+        raise _Refused("type", f"input_ids is {_shown(value)}, not a list of token ids")
+    if not value:
+        raise _Refused("empty", "input_ids is empty")
+    if set(map(type, value)) != {int}:
+        at, wrong = next((i, item) for i, item in enumerate(value) if type(item) is not int)
+        if isinstance(wrong, list):
+            inner = f" (shape [{len(value)}, {len(wrong)}, ...])"
+            raise _Refused("shape", f"input_ids is a list of lists{inner}; one flat list of token ids is needed")
+        raise _Refused("type", f"input_ids[{at}] is {_shown(wrong)}, not an integer")
+    if min(value) < 0 or max(value) >= vocab_size:
+        at, wrong = next((i, item) for i, item in enumerate(value) if not 0 <= item < vocab_size)
+        raise _Refused("vocab", f"input_ids[{at}] = {_shown(wrong)} is outside the vocabulary 0..{vocab_size - 1}")
+    return value
+
+
+def _check_mask(mask: Any, tokens: int) -> None:
+    if not isinstance(mask, list):
+        raise _Refused("loss-mask", f"loss_mask is {_shown(mask)}, not a list")
+    if len(mask) != tokens:
+        raise _Refused("loss-mask", f"loss_mask has {len(mask)} entries for {tokens} tokens")
+    if set(map(type, mask)) - {int, bool} or min(mask) < 0 or max(mask) > 1:
+        at, wrong = next((i, v) for i, v in enumerate(mask) if type(v) not in (int, bool) or not 0 <= v <= 1)
+        raise _Refused("loss-mask", f"loss_mask[{at}] is {_shown(wrong)}, not 0 or 1")
+
+
+def _sample_id(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value)
+    # A lone surrogate is legal in JSON but cannot be stored as UTF-8.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")[:200]
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except ValueError:  # an integer of more than 4300 digits
+        text = "a number too long to show"
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

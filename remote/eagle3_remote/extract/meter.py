@@ -1,0 +1,45 @@
+"""Rates and the forecast. Pure: the clock is passed in (monotonic seconds)."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+WINDOW = 30.0
+MIN_SECONDS, MIN_SAMPLES = 5.0, 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+    """Per second over the last 30 s, the mean since the start, and the seconds left (`None`: too early to say)."""
+
+    samples: float
+    tokens: float
+    bytes: float
+    mean_samples: float
+    eta: float | None
+
+
+class Meter:
+    """Counts what was stored, and when."""
+
+    def __init__(self, now: float, samples: int, tokens: int, bytes_: int) -> None:
+        self._first = (now, samples, tokens, bytes_)
+        self._seen = collections.deque([self._first])
+
+    def note(self, now: float, samples: int, tokens: int, bytes_: int) -> None:
+        """Absolute counters at a moment; called about twice a second."""
+        self._seen.append((now, samples, tokens, bytes_))
+        while len(self._seen) > 2 and self._seen[1][0] <= now - WINDOW:
+            self._seen.popleft()
+
+    def rates(self, tokens_left: int) -> Rates:
+        """The rates as of the last `note`."""
+        then, now = self._seen[0], self._seen[-1]
+        span = now[0] - then[0]
+        per = [(now[i] - then[i]) / span if span > 0 else 0.0 for i in (1, 2, 3)]
+        whole = now[0] - self._first[0]
+        done = now[1] - self._first[1]
+        early = whole < MIN_SECONDS or done < MIN_SAMPLES
+        eta = None if early or per[1] <= 0 else tokens_left / per[1]
+        return Rates(per[0], per[1], per[2], done / whole if whole > 0 else 0.0, 0.0 if tokens_left == 0 else eta)

@@ -1,0 +1,143 @@
+"""What the world sees of a running extraction: progress.json and the log."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+
+from eagle3_remote.extract.journal import Counts
+from eagle3_remote.extract.meter import Meter
+from eagle3_remote.extract.space import Shape, gigabytes
+from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, encode
+
+_LOG_EVERY = 10.0
+
+
+def say(text: str) -> None:
+    """One line of the log, at once."""
+    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+    sys.stdout.flush()
+
+
+class Reporter:
+    """Keeps the counters of a run and writes them out. Used from the event loop's thread, but for `seen`."""
+
+    def __init__(self, run_dir: str, spec: ExtractSpec) -> None:
+        self._path = os.path.join(run_dir, "progress.json")
+        self._spec = spec
+        self._began = time.monotonic()
+        self._meter: Meter | None = None
+        self._logged = self._began
+        self._write_failed = False
+        self.shape: Shape | None = None
+        self.state = ExtractState.PLANNING
+        self.sentence = "Reading the input."
+        self.counts = Counts()
+        self.in_flight = 0
+        self.tokens_in_flight = 0
+
+    def seen(self, samples: int) -> None:
+        """How much of the input was read; called from the reading thread."""
+        self.counts = dataclasses.replace(self.counts, total=samples)
+        self.sentence = f"Reading the input: {samples} samples so far."
+
+    def sending(self) -> None:
+        """From here on the rates count."""
+        self._meter = Meter(time.monotonic(), self.counts.stored, self.counts.tokens_stored, self.counts.bytes_stored)
+
+    def moved(self, *, stored: int = 0, failed: int = 0, tokens: int = 0, bytes_: int = 0) -> None:
+        """Samples that left the waiting ones."""
+        now = self.counts
+        self.counts = dataclasses.replace(
+            now,
+            stored=now.stored + stored,
+            failed=now.failed + failed,
+            waiting=now.waiting - stored - failed,
+            tokens_stored=now.tokens_stored + tokens,
+            bytes_stored=now.bytes_stored + bytes_,
+        )
+
+    def enter(self, state: ExtractState, sentence: str) -> None:
+        """Change the state; the sentence is also a line of the log, a paused one (its figures change) once."""
+        if sentence != self.sentence and not (state is self.state is ExtractState.PAUSED):
+            say(sentence)
+        self.state, self.sentence = state, sentence
+        self.write()
+
+    def tick(self) -> None:
+        """About twice a second: take the rates, write, and now and then log."""
+        now = time.monotonic()
+        if self._meter is not None:
+            self._meter.note(now, self.counts.stored, self.counts.tokens_stored, self.counts.bytes_stored)
+        self.write()
+        if now - self._logged >= _LOG_EVERY and self.state in (ExtractState.RUNNING, ExtractState.PAUSED):
+            self._logged = now
+            say(line(self.status()))
+
+    def status(self) -> ExtractStatus:
+        """The whole truth, without the job (which its reader knows)."""
+        counts = self.counts
+        rates = self._meter.rates(counts.tokens_total - counts.tokens_stored) if self._meter else None
+        valid = counts.total - counts.rejected
+        total = self.shape.dataset_bytes(counts.tokens_total, valid) if self.shape and valid > 0 else 0
+        status = ExtractStatus(
+            state=self.state,
+            sentence=self.sentence,
+            spec=self._spec,
+            total=counts.total,
+            stored=counts.stored,
+            rejected=counts.rejected,
+            failed=counts.failed,
+            in_flight=self.in_flight,
+            tokens_in_flight=self.tokens_in_flight,
+            tokens_total=counts.tokens_total,
+            tokens_stored=counts.tokens_stored,
+            bytes_stored=counts.bytes_stored,
+            bytes_total=total,
+            elapsed=time.monotonic() - self._began,
+            cut=counts.cut,
+        )
+        if rates is None:
+            return status
+        return dataclasses.replace(
+            status,
+            samples_per_s=rates.samples,
+            tokens_per_s=rates.tokens,
+            bytes_per_s=rates.bytes,
+            mean_samples_per_s=rates.mean_samples,
+            eta=rates.eta if self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
+        )
+
+    def write(self) -> None:
+        """progress.json by tmp + rename. It is for looking only, so a full disk does not end the run."""
+        tmp = self._path + ".tmp"
+        try:
+            with open(tmp, "w", encoding="utf-8") as file:
+                json.dump(encode(self.status()), file)
+            os.replace(tmp, self._path)
+            self._write_failed = False
+        except OSError as error:
+            if not self._write_failed:
+                say(f"{self._path} cannot be written: {error}. The extraction goes on.")
+            self._write_failed = True
+
+
+def line(status: ExtractStatus) -> str:
+    """A progress line for a person."""
+    wanted = status.total - status.rejected
+    text = f"{status.stored}/{wanted} samples, {gigabytes(status.bytes_stored)}, {status.samples_per_s:.1f} samples/s, "
+    text += f"{status.tokens_per_s:.0f} tokens/s, {status.in_flight} in flight"
+    if status.eta is not None:
+        text += f", {_duration(status.eta)} left"
+    if status.failed or status.rejected:
+        text += f"; {status.rejected} rejected, {status.failed} failed"
+    return text
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,64 @@
+"""What a person would write down of one extraction: ``main([RUN_DIR])`` prints one `ExtractReport` as a JSON line."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+
+from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract.__main__ import read_spec
+from eagle3_remote.extract.errors import ExtractionError
+from eagle3_remote.extract.journal import open_readonly
+from eagle3_remote.extract.manifest import server_launch
+from eagle3_remote.protocol import ExtractReport, ExtractState, ExtractStatus, Problem, decode, encode
+
+_SHOWN = 100
+
+
+def build(run_dir: str) -> ExtractReport:
+    """Put progress, manifest and journal together; what is not there yet is left empty.
+
+    Raises:
+        ExtractionError: the run directory has no usable spec.
+    """
+    spec = read_spec(run_dir)
+    dataset = ds.Dataset(os.path.abspath(spec.out))
+    try:
+        with open(os.path.join(run_dir, "progress.json"), encoding="utf-8") as file:
+            status = decode(ExtractStatus, json.load(file))
+    except (OSError, ValueError) as error:
+        status = ExtractStatus(ExtractState.PLANNING, f"No progress is written yet ({error}).", spec=spec)
+    problems: tuple[Problem, ...] = ()
+    count = 0
+    try:
+        journal = open_readonly(dataset.journal)
+        try:
+            problems = tuple(
+                Problem(f"line {line}", f"{state}: {kind}", reason)
+                for line, state, kind, reason in journal.problems(_SHOWN)
+            )
+            counts = journal.counts()
+            count = counts.rejected + counts.failed
+        finally:
+            journal.close()
+    except (FileNotFoundError, sqlite3.Error):
+        count = 0
+    argv, env = server_launch(run_dir, spec.dump_dir)
+    return ExtractReport(status, dataset.root, ds.read_manifest(dataset), problems, count, tuple(argv), env)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the report of RUN_DIR."""
+    if len(argv) != 1:
+        sys.stderr.write("Usage: main([RUN_DIR])\n")
+        return 2
+    try:
+        report = build(argv[0])
+    except ExtractionError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(json.dumps(encode(report)) + "\n")
+    return 0

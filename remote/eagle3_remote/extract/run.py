@@ -1,0 +1,152 @@
+"""One extraction from lock to manifest."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import threading
+
+from eagle3_remote.extract import arrow, manifest
+from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract.client import Client
+from eagle3_remote.extract.collect import is_full
+from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, ExtractionError
+from eagle3_remote.extract.flow import Flow, Tuning
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.plan import Plan, check_spec, make_plan, settle_plan
+from eagle3_remote.extract.progress import Reporter, line, say
+from eagle3_remote.extract.reading import Stopped
+from eagle3_remote.protocol import ExtractSpec, ExtractState
+
+_TICK = 0.5
+
+
+def extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: Tuning | None = None) -> int:
+    """Run to the end, or until SIGTERM or SIGINT; returns the exit code (0 or 7).
+
+    Raises:
+        ExtractionError: ended early; its exit code is the job's.
+    """
+    return asyncio.run(_extract(run_dir, spec, reporter, tuning or Tuning()))
+
+
+class _Stop:
+    """SIGTERM and SIGINT: reading ends at once, sending after what is in flight."""
+
+    def __init__(self) -> None:
+        self.reading = threading.Event()
+        self.flow: Flow | None = None
+
+    def ask(self) -> None:
+        say("Stopping: nothing more is sent, what is in flight is finished.")
+        self.reading.set()
+        if self.flow is not None:
+            self.flow.stop()
+
+    @property
+    def asked(self) -> bool:
+        return self.reading.is_set()
+
+
+async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: Tuning) -> int:
+    stop = _Stop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.ask)
+    check_spec(spec)
+    dataset = ds.prepare(spec.out)
+    lock = ds.take_lock(dataset, run_dir)
+    client = Client(spec.server_url)
+    try:
+        plan = await make_plan(spec, dataset, client, secrets.token_hex(4))
+        say(f"SGLang {plan.server.version} serves {plan.model.path} ({plan.model.architecture}).")
+        say(
+            f"Boundaries {', '.join(map(str, plan.boundaries))}, final {spec.final}-norm; {plan.token_budget} tokens in flight."
+        )
+        try:
+            journal = await settle_plan(plan, reporter, stop.reading)
+        except Stopped:
+            return _stopped(reporter)
+        try:
+            return await _run(run_dir, plan, journal, client, reporter, tuning, stop)
+        finally:
+            journal.close()
+    finally:
+        await client.close()
+        os.close(lock)
+
+
+async def _run(
+    run_dir: str, plan: Plan, journal: Journal, client: Client, reporter: Reporter, tuning: Tuning, stop: _Stop
+) -> int:
+    ticking = asyncio.create_task(_tick(reporter))
+    try:
+        ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))
+        stop.flow = Flow(plan, journal, client, reporter, tuning)
+        reporter.sending()
+        if stop.asked:
+            stop.flow.stop()
+        await stop.flow.run()
+        if journal.waiting(1):
+            return _stopped(reporter)
+        if not await _finish(run_dir, plan, journal, reporter, stop):
+            return _stopped(reporter)
+    finally:
+        ticking.cancel()
+    return _ended(plan, reporter)
+
+
+async def _tick(reporter: Reporter) -> None:
+    while True:
+        reporter.tick()
+        await asyncio.sleep(_TICK)
+
+
+async def _finish(run_dir: str, plan: Plan, journal: Journal, reporter: Reporter, stop: _Stop) -> bool:
+    """Close holes, write the Arrow rows and the manifest; waits for space where there is none. False: stopped while waiting."""
+    if not reporter.counts.stored:
+        return True
+    reporter.enter(ExtractState.FINISHING, "Writing the dataset's rows and manifest.")
+    while True:
+        try:
+            await asyncio.to_thread(_make_whole, run_dir, plan, journal)
+            return True
+        except OSError as error:
+            if not is_full(error):
+                raise ExtractionError(f"Finishing {plan.dataset.root} failed: {error}. What is stored stays.") from None
+        if stop.asked:
+            return False
+        reporter.enter(
+            ExtractState.PAUSED, f"Paused: {plan.dataset.root} is full. It goes on by itself when there is space."
+        )
+        await asyncio.sleep(1)
+
+
+def _make_whole(run_dir: str, plan: Plan, journal: Journal) -> None:
+    ds.close_holes(plan.dataset, journal)
+    kept = journal.get("identity")
+    arrow.write(plan.dataset, arrow.samples(plan.spec.data, journal.stored(), plan.rules), kept["data"])
+    ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=True))
+
+
+def _stopped(reporter: Reporter) -> int:
+    reporter.enter(
+        ExtractState.STOPPED, "Stopped on request. Start it again to continue; nothing stored is done twice."
+    )
+    return EXIT_GOOD
+
+
+def _ended(plan: Plan, reporter: Reporter) -> int:
+    counts = reporter.counts
+    say(line(reporter.status()))
+    if not counts.stored:
+        raise ExtractionError(
+            f"No sample could be stored: all {counts.failed} failed. Their reasons are in the report.", EXIT_INCOMPLETE
+        )
+    if counts.rejected or counts.failed:
+        text = f"Finished: {counts.stored} stored, {counts.rejected} rejected, {counts.failed} failed."
+        reporter.enter(ExtractState.FINISHED, f"{text} The report names them.")
+        return EXIT_INCOMPLETE
+    reporter.enter(ExtractState.FINISHED, f"Finished: all {counts.stored} samples are stored in {plan.dataset.root}.")
+    return EXIT_GOOD

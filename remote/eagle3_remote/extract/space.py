@@ -1,0 +1,91 @@
+"""Room on the output's and the dump's file systems."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+FILE_OVERHEAD = 4096 + 256
+"""Bytes a stored file takes beyond its rows: its last, partly filled block and the safetensors header."""
+_ARROW_TOKEN = 16
+"""Two int64 a token: input_ids and loss_mask."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """One file system. `inodes` is `None` where it does not count them (btrfs, some network ones)."""
+
+    free: int
+    total: int
+    inodes: int | None
+
+    @property
+    def margin(self) -> int:
+        """What is left alone, for others: 2 %, at most 256 MiB."""
+        return min(256 * 1024 * 1024, self.total // 50)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """What one token takes."""
+
+    layers: int
+    """Boundaries and the final state."""
+    hidden_size: int
+    item_bytes: int
+
+    @property
+    def token_bytes(self) -> int:
+        """States and the int64 token id."""
+        return self.layers * self.hidden_size * self.item_bytes + 8
+
+    def file_bytes(self, tokens: int) -> int:
+        return tokens * self.token_bytes + FILE_OVERHEAD
+
+    def dataset_bytes(self, tokens: int, files: int) -> int:
+        """Everything that a dataset of so many tokens in so many samples takes."""
+        return tokens * (self.token_bytes + _ARROW_TOKEN) + files * (FILE_OVERHEAD + 64)
+
+
+def room(path: str) -> Room:
+    """Free space for this user on the file system of `path`."""
+    seen = os.statvfs(path)
+    return Room(seen.f_bavail * seen.f_frsize, seen.f_blocks * seen.f_frsize, seen.f_favail if seen.f_files else None)
+
+
+def gigabytes(value: float) -> str:
+    """``12.34 GB`` (10^9), or MB below one."""
+    return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.2f} MB"
+
+
+def judge(need: int, files: int, where: Room, path: str) -> tuple[str | None, str | None]:
+    """(why it is refused, why it is warned of) before a run that still has to write `need` bytes in `files` files."""
+    if where.inodes is not None and where.inodes < files:
+        return (
+            f"{path} has {where.inodes} free inodes, {files} files are still to be written. Choose another file system.",
+            None,
+        )
+    if where.free < need:
+        missing = gigabytes(need - where.free)
+        text = f"{path} has {gigabytes(where.free)} free, the rest of the dataset takes {gigabytes(need)}: {missing} are missing."
+        return text + " Free space, choose another directory, or extract fewer samples.", None
+    if where.free < 1.2 * need:
+        return (
+            None,
+            f"{path} has {gigabytes(where.free)} free and the rest of the dataset takes {gigabytes(need)}: that is close.",
+        )
+    return None, None
+
+
+def output_full(where: Room, owed: int, sample: int, path: str) -> str | None:
+    """Why nothing more is sent, or `None`. `owed` is what is on its way and not yet stored."""
+    if where.free - owed >= sample + where.margin:
+        return None
+    return f"Paused: {path} has only {gigabytes(where.free)} free. It goes on by itself when there is space."
+
+
+def dump_full(where: Room, sample: int, path: str) -> str | None:
+    """Why nothing more is sent, or `None`: the dump directory must hold two more of the sample."""
+    if where.free >= 2 * sample + where.margin:
+        return None
+    return f"Paused: the dump directory {path} has only {gigabytes(where.free)} free. It goes on by itself when there is space."

@@ -1,0 +1,262 @@
+"""Starts and stops extraction jobs, and runs the short checks that need the job's own Python."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from eagle3_remote import jobs
+from eagle3_remote.health import url_of
+from eagle3_remote.launch import NO_RADIX
+from eagle3_remote.protocol import (
+    ExtractSpec,
+    JobStatus,
+    PatchMarker,
+    Phase,
+    ServerStatus,
+    StopReport,
+    encode,
+)
+from eagle3_remote.rpc import Refused
+
+CHUNK_UNKNOWN = 8192
+"""Prefill chunk taken where the server's log names none, or chunking is off."""
+STOP_WAIT = 120.0
+"""Seconds that a stop waits for what is in flight before it answers that this still goes on."""
+
+
+class ExtractControl:
+    """Starts and stops extractions.
+
+    Args:
+        home: the box folder.
+        release: the folder that holds ``eagle3_remote``.
+    """
+
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home = home
+        self._release = release
+
+    def start(self, asked: ExtractSpec, server: ServerStatus) -> JobStatus:
+        """Fill the blanks of `asked` from the running server and start the extraction as a detached job.
+
+        Raises:
+            Refused: no fit server runs, a path is wrong, or an extraction into that directory runs already.
+        """
+        with jobs.exclusive(self._home):
+            marker = fit_marker(server)
+            spec = self._filled(asked, server, marker)
+            _check_paths(spec)
+            self._check_free(spec)
+            code = (
+                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
+                "from eagle3_remote.extract.__main__ import main; sys.exit(main(sys.argv[1:]))"
+            )
+            try:
+                job = jobs.start(
+                    self._home,
+                    self._release,
+                    jobs.new_id("extract"),
+                    [spec.python, "-u", "-c", code],
+                    {"PYTHONUNBUFFERED": "1"},
+                    encode(spec),
+                    facts={
+                        "server_job": "" if server.job is None else server.job.id,
+                        "server_argv": list(server.argv),
+                        "server_env": _server_env(self._home, server),
+                        "sglang_version": server.sglang_version,
+                    },
+                    run_dir_arg=True,
+                )
+            except jobs.JobError as error:
+                raise Refused(str(error)) from error
+            return jobs.status_of(job)
+
+    def stop(self, job_id: str | None) -> StopReport:
+        """TERM to the extraction's process alone: it sends nothing more, finishes what is in flight, and ends.
+
+        Raises:
+            Refused: there is no such job, or none runs.
+        """
+        job = self._job(job_id, running=True)
+        jobs.request_stop(job)
+        try:
+            signalled = jobs.terminate_leader(job)
+        except PermissionError as error:
+            raise Refused(f"Job {job.id} belongs to another user and cannot be stopped from here.") from error
+        if not signalled and not jobs.members(job):
+            return StopReport(job.id, False, f"Job {job.id} had ended already; nothing was signalled.")
+        if not jobs.wait_end(job, STOP_WAIT):
+            left = tuple(f"pid {stat.pid} ({stat.name})" for stat in jobs.members(job))
+            return StopReport(
+                job.id, False, f"Job {job.id} is still finishing what is in flight; it ends by itself.", left
+            )
+        return StopReport(job.id, True, f"Job {job.id} finished what was in flight and ended; it can be resumed.")
+
+    def verify(self, dataset: str) -> Any:
+        """An encoded `VerifyReport`: the dataset re-checked against its own manifest.
+
+        Raises:
+            Refused: no such dataset, or no Python to check it with is known, or the check itself failed.
+        """
+        path = _absolute(dataset)
+        if not os.path.isdir(path):
+            raise Refused(f"There is no dataset directory {path} on this box.")
+        job = next(
+            (one for one in jobs.everything(self._home, "extract") if one.spec["message"].get("out") == path), None
+        )
+        return self._short("verify", self._python(job), path)
+
+    def report(self, job_id: str | None) -> Any:
+        """An encoded `ExtractReport` of one extraction; `None`: the one that runs, else the last one.
+
+        Raises:
+            Refused: there is no such job, or the report itself failed.
+        """
+        job = self._job(job_id, running=False)
+        return self._short("report", self._python(job), str(job.run_dir))
+
+    def _job(self, job_id: str | None, *, running: bool) -> jobs.Job:
+        if job_id is not None:
+            found = jobs.find(self._home, job_id)
+            if found is None or found.kind != "extract":
+                raise Refused(f"There is no extraction job {job_id} on this box.")
+            return found
+        if running:
+            living = jobs.living(self._home, "extract")
+            if not living:
+                raise Refused("No extraction is running on this box: there is nothing to stop.")
+            return living[0]
+        newest = jobs.newest(self._home, "extract")
+        if newest is None:
+            raise Refused("No extraction was ever started on this box.")
+        return newest
+
+    def _python(self, job: jobs.Job | None) -> str:
+        candidates = [job] if job is not None else []
+        candidates += [*jobs.everything(self._home, "extract"), *jobs.everything(self._home, "server")]
+        for one in candidates:
+            python = str(one.spec["message"].get("python", ""))
+            if os.access(python, os.X_OK):
+                return python
+        raise Refused("No Python with torch is known here: it is learnt from the first server or extraction started.")
+
+    def _short(self, module: str, python: str, argument: str) -> Any:
+        code = (
+            f"import sys; sys.path.insert(0, {str(self._release)!r}); "
+            f"from eagle3_remote.extract.{module} import main; sys.exit(main(sys.argv[1:]))"
+        )
+        try:
+            done = subprocess.run(
+                [python, "-c", code, argument],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+            )
+        except OSError as error:
+            raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
+        for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
+            try:
+                value = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(value, dict):
+                return value
+        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise Refused(f"{module} of {argument} ended with exit code {done.returncode}: {last}")
+
+    def _filled(self, asked: ExtractSpec, server: ServerStatus, marker: PatchMarker) -> ExtractSpec:
+        assert server.spec is not None  # a fit server has one
+        if asked.boundaries and tuple(sorted(asked.boundaries)) != marker.boundaries:
+            raise Refused(
+                f"The running server captures the boundaries {_list(marker.boundaries)}, not {_list(asked.boundaries)}: "
+                "restart it with those you want."
+            )
+        if asked.final and asked.final != marker.final:
+            raise Refused(
+                f"The running server dumps the final state {marker.final}-norm, {asked.final}-norm is asked for: "
+                "restart it with the one you want."
+            )
+        chunk = server.log.chunked_prefill_size
+        return dataclasses.replace(
+            asked,
+            data=_absolute(asked.data),
+            out=_absolute(asked.out),
+            server_url=asked.server_url or url_of(server.spec.host, server.spec.port),
+            dump_dir=_absolute(asked.dump_dir) or server.dump_dir,
+            python=asked.python or server.spec.python,
+            model=_absolute(asked.model) or server.spec.model,
+            boundaries=marker.boundaries,
+            final=marker.final,
+            tokens_in_flight=asked.tokens_in_flight
+            or 4 * (chunk if chunk is not None and chunk > 0 else CHUNK_UNKNOWN),
+        )
+
+    def _check_free(self, spec: ExtractSpec) -> None:
+        for job in jobs.living(self._home, "extract"):
+            if os.path.realpath(str(job.spec["message"].get("out", ""))) == os.path.realpath(spec.out):
+                raise Refused(f"Job {job.id} already extracts into {spec.out}: watch it, or stop it first.")
+
+
+def fit_marker(server: ServerStatus) -> PatchMarker:
+    """The marker of the writing rank, if the server is fit for an extraction.
+
+    Raises:
+        Refused: it is not; says why.
+    """
+    if server.job is None or server.spec is None or server.phase in (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED):
+        raise Refused(f"No fit server runs on this box: start it first. {server.sentence}")
+    if server.phase not in (Phase.READY, Phase.BUSY):
+        raise Refused(f"The server is not ready yet ({server.phase.value}): wait until it is. {server.sentence}")
+    markers = server.log.markers
+    wanted = max((one.tp_size for one in markers), default=server.spec.tp)
+    missing = sorted(set(range(wanted)) - {one.tp_rank for one in markers})
+    if missing:
+        raise Refused(
+            f"The patch did not report itself on rank {_list(missing)} of {wanted}: the rows could be wrong. "
+            "Restart the server from here."
+        )
+    if server.spec.radix_cache or NO_RADIX not in server.argv:
+        raise Refused(
+            "The server runs with the radix cache on, which drops rows of repeated prefixes: restart it with it off."
+        )
+    if len({(one.boundaries, one.final) for one in markers}) != 1:
+        raise Refused("The ranks of the server report different boundaries: restart it.")
+    writing = [one for one in markers if one.writes]
+    if not writing:
+        raise Refused("No rank of the server writes dumps: restart it from here.")
+    return writing[0]
+
+
+def _server_env(home: Path, server: ServerStatus) -> dict[str, str]:
+    job = None if server.job is None else jobs.find(home, server.job.id)
+    env = {} if job is None else job.spec.get("env", {})
+    return {str(key): str(value) for key, value in env.items()}
+
+
+def _check_paths(spec: ExtractSpec) -> None:
+    if not os.path.isfile(spec.data):
+        raise Refused(f"The data file {spec.data} does not exist on this box.")
+    if not os.access(spec.data, os.R_OK):
+        raise Refused(f"The data file {spec.data} may not be read by this user.")
+    parent = os.path.dirname(spec.out)
+    if os.path.exists(spec.out):
+        if not os.path.isdir(spec.out):
+            raise Refused(f"The output {spec.out} is a file: name a directory.")
+        parent = spec.out
+    elif not os.path.isdir(parent):
+        raise Refused(f"The parent of the output directory, {parent}, does not exist: make it first.")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise Refused(f"{parent} may not be written by this user: name another output directory.")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def _list(values: Any) -> str:
+    return ", ".join(str(one) for one in values)

@@ -1,0 +1,86 @@
+"""Is the server's HTTP side alive? Asked in the background; one question at a time, the last answer is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import threading
+import time
+import urllib.error
+import urllib.request
+
+TIMEOUT = 25.0
+"""SGLang itself gives up on a health request after 20 s (SGLANG_HEALTH_CHECK_TIMEOUT)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Health:
+    """What is known of one server's health."""
+
+    ok: bool = False
+    """The last answer was 200."""
+    ms: float | None = None
+    """How long the last good answer took."""
+    failures: int = 0
+    """In a row, since the last good answer."""
+    failing_for: float = 0.0
+    """Seconds since the first of them."""
+
+
+def opener() -> urllib.request.OpenerDirector:
+    """For requests to this machine: proxies of the environment are not used."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def url_of(host: str, port: int) -> str:
+    """Where a server that listens on `host` is reached from this machine."""
+    near = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(host, host)
+    if ":" in near and not near.startswith("["):
+        near = f"[{near}]"
+    return f"http://{near}:{port}"
+
+
+class HealthProbe:
+    """One server's health endpoint.
+
+    Args:
+        url: the whole address to GET.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._lock = threading.Lock()
+        self._asking = False
+        self._asked = float("-inf")
+        self._health = Health()
+        self._failing_since: float | None = None
+
+    def poll(self, every: float) -> Health:
+        """The last answer; asks anew in the background when it is older than `every` seconds."""
+        with self._lock:
+            now = time.monotonic()
+            due = not self._asking and now - self._asked >= every
+            self._asking = self._asking or due
+            health = self._health
+            if self._failing_since is not None:
+                health = dataclasses.replace(health, failing_for=now - self._failing_since)
+        if due:
+            threading.Thread(target=self._ask, name="health", daemon=True).start()
+        return health
+
+    def _ask(self) -> None:
+        begun = time.monotonic()
+        try:
+            with opener().open(self.url, timeout=TIMEOUT) as answer:
+                answer.read()
+                ok = answer.status == 200
+        except (OSError, http.client.HTTPException):  # URLError and HTTPError are OSErrors
+            ok = False
+        ended = time.monotonic()
+        with self._lock:
+            self._asking, self._asked = False, ended
+            if ok:
+                self._health, self._failing_since = Health(True, (ended - begun) * 1000.0), None
+            else:
+                self._failing_since = self._failing_since or begun
+                self._health = Health(False, self._health.ms, self._health.failures + 1)

@@ -1,0 +1,137 @@
+"""Which process a number means: boot id, pid and start time together name one process for ever.
+
+A pid alone is reused; a pid with its start time (field 22 of ``/proc/<pid>/stat``, in clock ticks since boot) is not
+within one boot, and the boot id tells boots apart. Linux only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+JOB_ENV = "EAGLE3_JOB"
+"""Set in every process of a job; carries the job's id."""
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """One process, provably."""
+
+    boot_id: str
+    pid: int
+    start_time: int
+    """Clock ticks since boot."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProcessStat:
+    """What ``/proc/<pid>/stat`` says of one process."""
+
+    pid: int
+    name: str
+    state: str
+    """``R``, ``S``, ``D``, ``Z`` ..."""
+    pgid: int
+    sid: int
+    start_time: int
+
+
+def boot_id() -> str:
+    """The id of this boot; empty where the kernel does not tell (then nothing is ever taken for ours)."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def stat_of(pid: int) -> ProcessStat | None:
+    """The process behind `pid` right now; `None` when there is none (or it cannot be read)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The name in parentheses may hold spaces and parentheses itself: cut at the last one.
+    head, _, tail = text.rpartition(")")
+    fields = tail.split()
+    if len(fields) < 20:
+        return None
+    return ProcessStat(
+        pid=pid,
+        name=head.partition("(")[2],
+        state=fields[0],
+        pgid=int(fields[2]),
+        sid=int(fields[3]),
+        start_time=int(fields[19]),
+    )
+
+
+def identify(pid: int) -> Identity | None:
+    """The identity of a living (or not yet reaped) process."""
+    stat = stat_of(pid)
+    return None if stat is None else Identity(boot_id(), pid, stat.start_time)
+
+
+def same_process(identity: Identity) -> bool:
+    """Whether the process so named still lives: same boot, same pid, same start time, not a zombie."""
+    if not identity.boot_id or identity.boot_id != boot_id():
+        return False
+    stat = stat_of(identity.pid)
+    return stat is not None and stat.start_time == identity.start_time and stat.state not in ("Z", "X")
+
+
+def carries_job(pid: int, job_id: str) -> bool:
+    """Whether the process's environment says that it belongs to job `job_id`. False where it cannot be read."""
+    try:
+        environ = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return f"{JOB_ENV}={job_id}".encode() in environ.split(b"\0")
+
+
+def living() -> list[ProcessStat]:
+    """Every process that is not a zombie."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            stat = stat_of(int(name))
+            if stat is not None and stat.state not in ("Z", "X"):
+                found.append(stat)
+    return found
+
+
+def signal_process(identity: Identity, number: signal.Signals) -> bool:
+    """Send a signal to exactly this process; False when it is gone. Never reaches a process that reused the pid.
+
+    Raises:
+        PermissionError: the process belongs to somebody else.
+    """
+    try:
+        # The descriptor pins the process: what is checked after it was opened is what is signalled.
+        handle = os.pidfd_open(identity.pid)
+    except ProcessLookupError:
+        return False
+    except (OSError, AttributeError):  # kernels before 5.3, a sandbox that forbids it, an old C library
+        return _signal_by_number(identity, number)
+    try:
+        if not same_process(identity):
+            return False
+        signal.pidfd_send_signal(handle, number)
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _signal_by_number(identity: Identity, number: signal.Signals) -> bool:
+    if not same_process(identity):
+        return False
+    try:
+        os.kill(identity.pid, number)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,184 @@
+"""Starts and stops the SGLang server of this box, and refuses with a reason where it cannot."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+from eagle3_remote import doctor, dumpdir, jobs, launch
+from eagle3_remote.protocol import (
+    JobStatus,
+    LaunchPlan,
+    ModelFact,
+    PortFact,
+    PythonFact,
+    ServerSpec,
+    StopReport,
+    decode,
+    encode,
+)
+from eagle3_remote.rpc import Refused
+
+STOP_GRACE = 30.0
+"""Seconds for SGLang to drain and end its own children after TERM (1.4 to 5.4 s with tiny models on a CPU)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A checked request: what would be started."""
+
+    spec: ServerSpec
+    plan: LaunchPlan
+    model: ModelFact
+    job_id: str
+    dump_dir: str
+
+
+class ServerControl:
+    """Plans, starts and stops server jobs.
+
+    Args:
+        home: the box folder.
+        release: the folder that holds ``eagle3_remote`` and ``eagle3_patch``.
+    """
+
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home = home
+        self._release = release
+
+    def plan(self, spec: ServerSpec) -> LaunchPlan:
+        """The line that `start` would run.
+
+        Raises:
+            Refused: it could not be started; says why.
+        """
+        return self._prepare(spec).plan
+
+    def start(self, spec: ServerSpec) -> JobStatus:
+        """Start a server as a detached job.
+
+        Raises:
+            Refused: see `plan`; also when a server of ours runs already.
+        """
+        with jobs.exclusive(self._home):
+            self._no_other()
+            dumpdir.sweep(self._home)
+            ready = self._prepare(spec)
+            try:
+                dumpdir.create(Path(ready.dump_dir), ready.job_id)
+            except OSError as error:
+                raise Refused(
+                    f"The dump directory {ready.dump_dir} cannot be made: {error.strerror}. Name another one."
+                ) from error
+            try:
+                job = jobs.start(
+                    self._home,
+                    self._release,
+                    ready.job_id,
+                    ready.plan.argv,
+                    ready.plan.env,
+                    encode(ready.spec),
+                    facts={
+                        "sglang_version": ready.plan.sglang_version,
+                        "dump_dir": ready.dump_dir,
+                        "model": encode(ready.model),
+                    },
+                )
+            except jobs.JobError as error:
+                dumpdir.remove(Path(ready.dump_dir), ready.job_id)
+                raise Refused(str(error)) from error
+            return jobs.status_of(job)
+
+    def stop(self, job_id: str | None) -> StopReport:
+        """Stop a server job (`None`: the one that runs) and prove that nothing of it is left.
+
+        Raises:
+            Refused: there is no such job, or none runs.
+        """
+        job = self._job(job_id)
+        report = jobs.stop(job, grace=STOP_GRACE)
+        if report.leftovers:
+            return report
+        note = dumpdir.release(self._home, job)
+        port = decode(PortFact, doctor.port_fact(int(job.spec["message"]["port"])))
+        if not port.free:
+            note += f" Port {port.port} is held by {port.holder}, which is not of this job."
+        return dataclasses.replace(report, sentence=report.sentence + note)
+
+    def _job(self, job_id: str | None) -> jobs.Job:
+        if job_id is None:
+            running = jobs.living(self._home, "server")
+            if not running:
+                raise Refused("No server that was started from here is running: there is nothing to stop.")
+            return running[0]
+        job = jobs.find(self._home, job_id)
+        if job is None or job.kind != "server":
+            raise Refused(f"There is no server job {job_id} on this box.")
+        return job
+
+    def _no_other(self) -> None:
+        for job in jobs.living(self._home, "server"):
+            raise Refused(
+                f"A server runs already: job {job.id} with {job.spec['message'].get('model')} on port "
+                f"{job.spec['message'].get('port')}. Stop it first, or use it as it is."
+            )
+
+    def _prepare(self, asked: ServerSpec) -> Prepared:
+        try:
+            spec = launch.settle(asked)
+        except launch.PlanError as error:
+            raise Refused(str(error)) from error
+        spec = dataclasses.replace(
+            spec, model=_absolute(spec.model), python=_interpreter(spec.python), dump_dir=_absolute(spec.dump_dir)
+        )
+        python = _check_python(spec)
+        model = _check_model(spec)
+        port = decode(PortFact, doctor.port_fact(spec.port)) if 0 < spec.port < 65536 else None
+        if port is not None and not port.free:
+            raise Refused(f"Port {spec.port} is taken by {port.holder}: choose another port or end that process.")
+        job_id = jobs.new_id("server")
+        dump_dir = spec.dump_dir or str(dumpdir.default(job_id))
+        dumpdir.check(Path(dump_dir))
+        try:
+            plan = launch.plan(spec, python.sglang, model, self._release, dump_dir, os.environ)
+        except launch.PlanError as error:
+            raise Refused(str(error)) from error
+        return Prepared(spec, plan, model, job_id, dump_dir)
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path)) if path else ""
+
+
+def _interpreter(python: str) -> str:
+    """The Python as an absolute path; a bare name is looked up in PATH. Links are kept: they are the environment."""
+    if python and os.sep not in python:
+        return shutil.which(python) or python
+    return _absolute(python)
+
+
+def _check_python(spec: ServerSpec) -> PythonFact:
+    if not spec.python:
+        raise Refused("No Python is named to start the server with: give the one that has SGLang.")
+    fact = decode(PythonFact, doctor.python_fact(spec.python))
+    if fact.error:
+        raise Refused(f"The Python {spec.python} cannot be used: {fact.error}.")
+    if not fact.sglang:
+        raise Refused(f"The Python {spec.python} has no SGLang: name the one of the environment that has it.")
+    return fact
+
+
+def _check_model(spec: ServerSpec) -> ModelFact:
+    if not spec.model:
+        raise Refused("No model is named: give the directory that holds config.json and the weights.")
+    model = decode(ModelFact, doctor.model_fact(spec.model))
+    if model.error:
+        raise Refused(f"The model at {spec.model} cannot be used: {model.error}.")
+    return model
+
+
+def server_spec(job: jobs.Job) -> ServerSpec:
+    """What a server job was started for."""
+    return decode(ServerSpec, job.spec["message"])

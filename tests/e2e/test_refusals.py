@@ -1,0 +1,173 @@
+"""What can be wrong before anything was begun: one sentence, the documented exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tests.e2e.conftest import Box, Ran, console, free_port
+
+
+@dataclasses.dataclass(frozen=True)
+class Wish:
+    """A run that would work: what each test breaks one thing of."""
+
+    box: Box
+    model: Path
+    data: Path
+    out: Path
+
+    def words(self, **changed: str | Path | int) -> list[str]:
+        chosen = {"model": self.model, "data": self.data, "out": self.out, "port": free_port(), **changed}
+        return [*(f"--{name}={value}" for name, value in chosen.items()), *self.box.server_words()]
+
+
+@pytest.fixture
+def wish(box: Box, model: Path) -> Wish:
+    data = box.root / "tokenized_data.jsonl"
+    data.write_text('{"input_ids": [5, 6, 7]}\n')
+    return Wish(box, model, data, box.root / "dataset")
+
+
+def refused(ran: Ran, code: int, *parts: str) -> None:
+    """One sentence of ours, no traceback, the exit code, nothing on stdout."""
+    assert ran.code == code, ran.err
+    said = [line for line in ran.err.splitlines() if line.startswith("eagle3-console: ")]
+    assert len(said) == 1, ran.err
+    assert "Traceback" not in ran.err
+    assert ran.out == ""
+    for part in parts:
+        assert part in said[0]
+
+
+def untouched(wish: Wish) -> None:
+    """Nothing of ours on the box: not in its home, not beside the data, no dump directory."""
+    assert wish.box.leftovers() == []
+    assert not wish.out.exists()
+    assert not list(Path("/dev/shm").glob("eagle3-console/server-*"))
+
+
+def test_unknown_host_name(wish: Wish) -> None:
+    ran = console("run", "no-such-host.invalid", *wish.box.login[1:], *wish.words())
+    refused(ran, 3, "no-such-host.invalid")
+    untouched(wish)
+
+
+def test_refused_port(wish: Wish) -> None:
+    port = free_port()
+    ran = console("run", f"127.0.0.1:{port}", *wish.box.login[1:], *wish.words())
+    refused(ran, 3, str(port))
+    untouched(wish)
+
+
+def test_unknown_host_key(wish: Wish) -> None:
+    wish.box.ssh.known_hosts.write_text("")
+    ran = console("run", *wish.box.login, *wish.words())
+    refused(ran, 4, "SHA256:", "--accept-new-host-key")
+    assert wish.box.ssh.known_hosts.read_text() == ""
+    untouched(wish)
+
+
+def test_login_refused(wish: Wish) -> None:
+    other = wish.box.root / "other_key"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(other))
+    login = [word if not word.startswith("--identity") else f"--identity={other}" for word in wish.box.login]
+    ran = console("run", *login, *wish.words())
+    refused(ran, 4, wish.box.ssh.user)
+    untouched(wish)
+
+
+def test_missing_model_directory(wish: Wish) -> None:
+    ran = console("run", *wish.box.login, *wish.words(model="/no/such/model"))
+    refused(ran, 5, "/no/such/model")
+    untouched(wish)
+
+
+def test_missing_data_file(wish: Wish) -> None:
+    ran = console("run", *wish.box.login, *wish.words(data="/no/such/data.jsonl"))
+    refused(ran, 5, "/no/such/data.jsonl")
+    untouched(wish)
+
+
+def test_missing_parent_of_the_output(wish: Wish) -> None:
+    out = wish.box.root / "missing" / "dataset"
+    ran = console("run", *wish.box.login, *wish.words(out=out))
+    refused(ran, 5, str(out), "parent")
+    assert not out.parent.exists()
+    untouched(wish)
+
+
+def test_port_in_use(wish: Wish) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        ran = console("run", *wish.box.login, *wish.words(port=port))
+    refused(ran, 5, str(port), str(os.getpid()))
+    untouched(wish)
+
+
+def test_python_without_sglang(wish: Wish) -> None:
+    ran = console("run", *wish.box.login, *wish.words(python=sys.executable))
+    refused(ran, 5, sys.executable, "SGLang")
+    untouched(wish)
+
+
+def test_python_that_is_not_there(wish: Wish) -> None:
+    ran = console("run", *wish.box.login, *wish.words(python="/no/such/python"))
+    refused(ran, 5, "/no/such/python")
+    untouched(wish)
+
+
+def test_paths_are_asked_for(wish: Wish) -> None:
+    ran = console("run", *wish.box.login)
+    refused(ran, 2, "--model", "--data", "--out")
+    untouched(wish)
+
+
+@pytest.fixture
+async def password_box(tmp_path: Path) -> AsyncIterator[tuple[int, Path]]:
+    """An SSH server that takes the password ``right`` and nothing else."""
+
+    class Server(asyncssh.SSHServer):
+        def begin_auth(self, username: str) -> bool:
+            return True
+
+        def password_auth_supported(self) -> bool:
+            return True
+
+        def validate_password(self, username: str, password: str) -> bool:
+            return password == "right"
+
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    server = await asyncssh.listen("127.0.0.1", 0, server_factory=Server, server_host_keys=[key])
+    known = tmp_path / "known_hosts_password"
+    known.write_bytes(b"[127.0.0.1]:%d " % server.get_port() + key.export_public_key())
+    yield server.get_port(), known
+    server.close()
+    await server.wait_closed()
+
+
+async def test_wrong_password(password_box: tuple[int, Path]) -> None:
+    """Typed on a terminal, as a person does."""
+    port, known = password_box
+    words = ["doctor", f"someone@127.0.0.1:{port}", "--ssh-config=none", f"--known-hosts={known}"]
+    command = shlex.join([sys.executable, "-m", "eagle3_console", *words])
+    argv = ["script", "--quiet", "--return", "--command", command, "/dev/null"]
+    typed = await asyncio.to_thread(
+        subprocess.run, argv, input="wrong\n" * 4, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert typed.returncode == 4, typed.stdout
+    assert "wrong" not in typed.stdout.replace("wrong password", "")
+    assert "someone" in typed.stdout
+    assert "Traceback" not in typed.stdout

@@ -1,0 +1,63 @@
+"""Hold every row of a dump against Hugging Face transformers in float32. Runs in an SGLang environment.
+
+    python hf_forward.py MODEL SAMPLES.json DUMP_DIR FINAL OUT.json
+
+SAMPLES.json: {rid: [token id, ...]}. It knows the dump from its files alone (safetensors and JSON) and shares no code
+with what it judges. OUT.json: {rid: [largest relative L2 error of any row, for each state in the file]}.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+
+def states_of(model, ids):
+    """All boundaries 0..N before the final norm, and what the norm makes of the last: ``[N + 2, tokens, hidden]``."""
+    seen = []
+
+    def note_input(layer, args, kwargs):
+        seen.append((kwargs.get("hidden_states") if not args else args[0])[0])
+
+    def note_norm(norm, args, output):
+        seen.extend((args[0][0], output[0]))
+
+    handles = [layer.register_forward_pre_hook(note_input, with_kwargs=True) for layer in model.model.layers]
+    handles.append(model.model.norm.register_forward_hook(note_norm))
+    with torch.no_grad():
+        model(torch.tensor([ids]), use_cache=False)
+    for handle in handles:
+        handle.remove()
+    return torch.stack([state.reshape(len(ids), -1) for state in seen])
+
+
+def main(model_dir, samples_file, dump_dir, final, out):
+    """Compare, and write the largest relative error a state."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+    worst = {}
+    for rid, ids in json.loads(Path(samples_file).read_text()).items():
+        folder = Path(dump_dir) / f"req_{rid}"
+        got = load_file(folder / "states.safetensors")
+        meta = json.loads((folder / "meta.json").read_text())
+        if got["token_ids"].tolist() != ids:
+            raise SystemExit(f"{rid}: token ids differ")
+        want = states_of(model, ids)
+        names = [*meta["boundaries"], -2 if final == "pre" else -1]
+        states = got["hidden_states"].transpose(0, 1).double()
+        if states.shape[0] != len(names) or states.shape[1] != len(ids):
+            raise SystemExit(f"{rid}: shape {tuple(states.shape)}")
+        errors = []
+        for index, name in enumerate(names):
+            reference = want[name].double()
+            relative = (states[index] - reference).norm(dim=-1) / reference.norm(dim=-1)
+            errors.append(relative.max().item())
+        worst[rid] = errors
+    Path(out).write_text(json.dumps(worst))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
