@@ -94,6 +94,7 @@ def _link_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--accept-new-host-key", action="store_true", help="accept and store the key of a host never seen before"
     )
+    group.add_argument("--password-file", metavar="FILE", default="", help="first line: the password, for machines")
     group.add_argument("--connect-timeout", metavar="SECONDS", type=float, default=10.0, help="default 10")
     group.add_argument(
         "--python", metavar="PATH", default="", help="the Python on the box that has SGLang (default: look for it)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from eagle3_console.errors import UsageError
 from eagle3_console.link.base import Link, Prompter
@@ -31,16 +32,18 @@ def dialler(args: argparse.Namespace, prompter: Prompter | None = None) -> Dial:
         raise UsageError(str(error)) from error
 
     async def dial() -> Link:
-        from eagle3_console.link.connect import SshOptions, connect
+        from eagle3_console.link.connect import connect
         from eagle3_console.link.prompts import TerminalPrompter
+        from eagle3_console.link.route import SshOptions
 
         options = SshOptions(
             config_files=_config_files(args.ssh_config),
-            identity_files=tuple(args.identity),
-            known_hosts=args.known_hosts or None,
-            host_key=args.host_key or None,
+            identity_files=tuple(Path(name).expanduser() for name in args.identity),
+            known_hosts=Path(args.known_hosts).expanduser() if args.known_hosts else None,
+            host_key=args.host_key,
             accept_new=args.accept_new_host_key,
             connect_timeout=args.connect_timeout,
+            password_file=Path(args.password_file).expanduser() if args.password_file else None,
         )
         return await connect(target, options, prompter or TerminalPrompter())
 
@@ -53,8 +56,8 @@ async def _local() -> Link:
     return LocalLink()
 
 
-def _config_files(option: str) -> tuple[str, ...] | None:
+def _config_files(option: str) -> tuple[Path, ...] | None:
     """`None`: the user's own; ``none``, as for ssh, is no file at all."""
     if not option:
         return None
-    return () if option == "none" else (option,)
+    return () if option == "none" else (Path(option).expanduser(),)

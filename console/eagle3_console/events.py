@@ -94,6 +94,13 @@ class StepChanged:
 
 
 @dataclasses.dataclass(frozen=True)
+class Planned:
+    """What an extraction would do, in sentences, shown until there is one."""
+
+    lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class AlertRaised:
     """The session itself has something to say, for example that an action was refused."""
 
@@ -110,5 +117,13 @@ class Narration:
 
 
 Event: TypeAlias = (
-    ConnectionChanged | Greeted | SnapshotArrived | LogArrived | LogRestarted | StepChanged | AlertRaised | Narration
+    ConnectionChanged
+    | Greeted
+    | SnapshotArrived
+    | LogArrived
+    | LogRestarted
+    | StepChanged
+    | Planned
+    | AlertRaised
+    | Narration
 )

@@ -68,6 +68,4 @@ class Plan:
     def on_cpu(self) -> bool:
         """Whether the server was asked to run without a GPU (``--device cpu`` among the server arguments)."""
         args = self.server_args
-        return "--device=cpu" in args or any(
-            a == "--device" and b == "cpu" for a, b in itertools.pairwise(args)
-        )
+        return "--device=cpu" in args or any(a == "--device" and b == "cpu" for a, b in itertools.pairwise(args))

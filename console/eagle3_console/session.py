@@ -36,6 +36,7 @@ exit 9
 """
 _NO_PYTHON = 9
 _PYTHON_MARK = b"eagle3-python:"
+_BOOTSTRAP_NEEDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,15 +124,14 @@ class Session:
         """
         python = await self._python_for_us()
         wanted = release.build()
-        have = await self._bootstrap(python, wanted.sha256, b"")
-        if have.exit_status == 0:
-            return Deployment(_path_of(have), wanted.sha256, 0)
-        if have.exit_status != BOOTSTRAP_NEEDS:
-            raise BoxNotFit(f"The release cannot be put on {self.where}: {_tail(have)}")
-        put = await self._bootstrap(python, wanted.sha256, wanted.payload)
-        if put.exit_status != 0:
-            raise BoxNotFit(f"The release cannot be put on {self.where}: {_tail(put)}")
-        return Deployment(_path_of(put), wanted.sha256, len(wanted.payload))
+        word, path = await self._bootstrap(python, wanted.sha256, b"")
+        uploaded = 0
+        if word == "need":
+            word, path = await self._bootstrap(python, wanted.sha256, wanted.payload)
+            uploaded = len(wanted.payload)
+        if word not in ("have", "done"):
+            raise BoxNotFit(f"The release cannot be put on {self.where}: {path}")
+        return Deployment(path, wanted.sha256, uploaded)
 
     async def attach(self) -> protocol.Hello:
         """Deploy where needed and start an agent; a running one of this session is used again."""
@@ -171,21 +171,18 @@ class Session:
             "Name one with --python."
         )
 
-    async def _bootstrap(self, python: str, sha256: str, payload: bytes) -> Completed:
+    async def _bootstrap(self, python: str, sha256: str, payload: bytes) -> tuple[str, str]:
+        """Run the bootstrap script; its last answer: ``have``, ``need`` or ``done`` and the path, or ``error`` and why."""
         source = release.script("bootstrap")
         framed = len(payload).to_bytes(8, "big") + payload if payload else b""
-        return await self.link.run(
+        done = await self.link.run(
             'exec "$1" -I -c "$2" "$3" "$4"', argv=(python, source, self._box_home, sha256), stdin=framed, timeout=120
         )
-
-
-BOOTSTRAP_NEEDS = 10
-"""Exit status of the bootstrap when it wants the payload and got none."""
-
-
-def _path_of(done: Completed) -> str:
-    """The release path is the last word of the bootstrap's last line."""
-    return done.stdout.splitlines()[-1].split(b" ", 1)[1].decode()
+        lines = done.stdout.decode(errors="surrogateescape").splitlines()
+        if done.exit_status not in (0, _BOOTSTRAP_NEEDS) or not lines:
+            return "error", _tail(done)
+        word, _, path = lines[-1].partition(" ")
+        return word, path
 
 
 def _tail(done: Completed) -> str:

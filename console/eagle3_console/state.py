@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from eagle3_console import units
 from eagle3_console.alerts import (
@@ -26,6 +25,7 @@ from eagle3_console.events import (
     LogArrived,
     LogRestarted,
     Narration,
+    Planned,
     SnapshotArrived,
     Status,
     StepChanged,
@@ -64,8 +64,10 @@ class ConsoleState:
     """Oldest first, each cause once."""
     notes: tuple[Narration, ...] = ()
     """What was being done, oldest first."""
+    plan: tuple[str, ...] = ()
+    """What an extraction would do, in sentences."""
     history: tuple[Sample, ...] = ()
-    told: Mapping[str, float] = MappingProxyType({})
+    told: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cause of every alert told -> when it was last seen."""
     server_moved_at: float | None = None
     """When the server's phase or log last changed."""
@@ -87,6 +89,8 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
             return _with_snapshot(state, snapshot, at)
         case StepChanged(name, status, detail):
             return dataclasses.replace(state, steps=_set_step(state.steps, Step(name, status, detail)))
+        case Planned(lines):
+            return dataclasses.replace(state, plan=lines)
         case AlertRaised(alert):
             return _with_alerts(state, (alert,), alert.at)
         case Narration(_, at):
@@ -114,7 +118,7 @@ def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleStat
 
 def _with_alerts(state: ConsoleState, found: tuple[Alert, ...], at: float) -> ConsoleState:
     news, told = fresh(state.told, found, at)
-    return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=MappingProxyType(told))
+    return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=told)
 
 
 def _server_mark(snapshot: Snapshot) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import threading
@@ -69,7 +70,8 @@ class Capture:
         if batch.forward_mode.name not in ("EXTEND", "MIXED"):
             return
         requests = list(batch.reqs)
-        ours = [self._is_ours(request.rid) for request in requests]
+        # a finished one is aborted, and its last chunk was on the way already
+        ours = [self._is_ours(request.rid) and not request.finished() for request in requests]
         try:
             if len(self._ledger):
                 held = (*requests, *scheduler.waiting_queue, scheduler.chunked_req)
@@ -121,9 +123,11 @@ class Capture:
 
     def _on_embeddings(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         batch = self._batch()
-        if batch is not None:
-            # a copy, because this buffer becomes the residual stream and is added to in place
+        if batch is None:
+            return
+        with contextlib.suppress(Exception):  # never raise into the forward: what is missing here is noticed later
             hidden: torch.Tensor = kwargs["hidden_states"] if "hidden_states" in kwargs else args[1]
+            # a copy, because this buffer becomes the residual stream and is added to in place
             batch.embeddings = hidden.clone()
 
     def _on_final_norm(self, norm: Any, args: tuple[Any, ...], output: Any) -> None:

@@ -10,7 +10,7 @@ from eagle3_patch import layout
 
 
 class UnknownModel(Exception):
-    """The model has no capture that is known to mean what we take it for."""
+    """The server or its model is none of which the patch knows that the rows are right."""
 
 
 @dataclasses.dataclass(frozen=True)

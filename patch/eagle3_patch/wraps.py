@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import eagle3_patch
@@ -33,24 +35,43 @@ def wrap_model_runner(module: types.ModuleType, settings: config.Settings) -> No
     def load_model(self: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_draft_worker:
             return real(self, *args, **kwargs)
-        # before the weights, which take minutes on a real model
-        reason = config.unsupported(self.server_args)
-        if reason is not None:
-            raise markers.refuse(reason)
+        with _refusing():
+            _check(self, settings)
         result = real(self, *args, **kwargs)
-        try:
+        with _refusing():
             _configure(self, settings)
-        except (model.UnknownModel, ValueError, OSError) as error:
-            raise markers.refuse(str(error)) from error
         return result
 
     runner.load_model = load_model
 
 
-def _configure(runner: Any, settings: config.Settings) -> None:
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Whatever fails before the server serves, stops it."""
+    try:
+        yield
+    except (model.UnknownModel, ValueError, OSError) as error:
+        raise markers.refuse(str(error)) from error
+    except Exception as error:
+        raise markers.refuse(f"this SGLang is not as any known one ({type(error).__name__}: {error})") from error
+
+
+def _check(runner: Any, settings: config.Settings) -> None:
+    """What can be known before the weights, which take minutes on a real model."""
+    reason = config.unsupported(runner.server_args)
+    if reason is not None:
+        raise model.UnknownModel(reason)
     missing = set(hooks.TARGETS) - hooks.applied
     if missing:
         raise model.UnknownModel(f"{', '.join(sorted(missing))} was imported in a way that the patch does not see")
+    num_layers = getattr(runner.model_config, "num_hidden_layers", None)
+    if isinstance(num_layers, int):
+        model.boundaries_for(settings.boundaries, num_layers)
+    if model.ranks().attn_tp_rank == 0:
+        files.prepare_folder(settings.dump_dir)
+
+
+def _configure(runner: Any, settings: config.Settings) -> None:
     ranks = model.ranks()
     decoder = model.find_decoder(runner.model)
     boundaries = model.boundaries_for(settings.boundaries, decoder.num_layers)
@@ -68,7 +89,6 @@ def _configure(runner: Any, settings: config.Settings) -> None:
         "layout": settings.layout,
     }
     if writes:
-        files.prepare_folder(settings.dump_dir)
         versions = {"sglang_version": sglang_version, "patch_version": eagle3_patch.__version__}
         _state.capture = Capture(settings, decoder, native, facts | versions)
     markers.ready(

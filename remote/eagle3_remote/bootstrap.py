@@ -1,12 +1,13 @@
 """Puts one release on the box. Self-contained: the console runs ``PY -c <this source> HOME SHA256`` (HOME empty:
 ``~/.eagle3-console``) and feeds its standard input. Python 3.8 and newer, standard library.
 
-Answers, one line each on standard output::
+Answers, one line each on standard output, the last line counts (a login script may have printed before)::
 
-    EAGLE3-BOOTSTRAP have <path>     the release is complete; standard input is not read
-    EAGLE3-BOOTSTRAP need <path>     now send 8 bytes (length, big endian) and a zip of that length
-    EAGLE3-BOOTSTRAP done <path>     after need: unpacked, checked, in place
-    EAGLE3-BOOTSTRAP error <sentence>   exit code 1; nothing was changed
+    have <path>   the release is complete; standard input is not read; exit status 0
+    need <path>   now send 8 bytes (length, big endian) and a zip of that length; exit status 10 if nothing is sent
+    done <path>   after need: unpacked, checked, in place; exit status 0
+
+Whatever goes wrong is one sentence on standard error with exit status 1; nothing was changed then.
 
 SHA256 is the hex digest of the zip. It is unpacked beside its final place and renamed, so that whoever is killed
 wherever leaves the old release usable, and of two at once both succeed. Nothing is executed from the home, so a
@@ -28,10 +29,14 @@ import time
 import zipfile
 from typing import BinaryIO
 
-WORD = "EAGLE3-BOOTSTRAP"
+EXIT_NEEDS = 10
 STAMP = ".complete"
 STALE_SECONDS = 3600
 MAX_PAYLOAD = 64 * 1024 * 1024
+
+
+class NotSent(Exception):
+    """The release is needed and nothing was sent."""
 
 
 class Failed(Exception):
@@ -47,9 +52,12 @@ def read_payload(source: BinaryIO, digest: str) -> bytes:
     """The zip from its frame.
 
     Raises:
+        NotSent: standard input is empty.
         Failed: it is cut short, too long, or not the one that was announced.
     """
     head = source.read(8)
+    if not head:
+        raise NotSent
     length = int.from_bytes(head, "big")
     if len(head) == 8 and length > MAX_PAYLOAD:
         raise Failed(f"The upload claims {length} bytes; at most {MAX_PAYLOAD} are taken.")
@@ -145,9 +153,9 @@ def sentence(error: OSError, home: str) -> str:
     return f"{where} could not be written: {error.strerror or error}."
 
 
-def answer(word: str, text: str) -> None:
+def answer(word: str, path: str) -> None:
     """One answer line."""
-    sys.stdout.write("\n{} {} {}\n".format(WORD, word, text.replace("\n", " ")))
+    sys.stdout.write(f"\n{word} {path}\n")
     sys.stdout.flush()
 
 
@@ -168,12 +176,15 @@ def run(home: str, digest: str, source: BinaryIO) -> int:
         unpack(read_payload(source, digest), releases, digest)
         answer("done", release)
         return 0
+    except NotSent:
+        return EXIT_NEEDS
     except Failed as error:
-        answer("error", str(error))
+        problem = str(error)
     except OSError as error:
-        answer("error", sentence(error, home))
+        problem = sentence(error, home)
     except zipfile.BadZipFile:
-        answer("error", "The upload is not a zip file.")
+        problem = "The upload is not a zip file. Deploy again."
+    sys.stderr.write(problem + "\n")
     return 1
 
 

@@ -10,7 +10,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from eagle3_remote import jobs
+from eagle3_remote import jobs, stopping
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.protocol import JobState
 from eagle3_remote.rpc import Refused
@@ -119,5 +119,5 @@ def sweep(home: Path) -> None:
         path = str(job.spec.get("dump_dir", ""))
         if not path or not _is_ours(Path(path), job.id) or in_use(home, path) is not None:
             continue
-        if jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING) and not jobs.members(job):
+        if jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING) and not stopping.members(job):
             remove(Path(path), job.id)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote import jobs
+from eagle3_remote import jobs, stopping
 from eagle3_remote.health import url_of
 from eagle3_remote.launch import NO_RADIX
 from eagle3_remote.protocol import (
@@ -82,16 +82,17 @@ class ExtractControl:
         Raises:
             Refused: there is no such job, or none runs.
         """
-        job = self._job(job_id, running=True)
-        jobs.request_stop(job)
+        with jobs.exclusive(self._home):  # a start in progress is seen to its end first
+            job = self._job(job_id, running=True)
+        stopping.request_stop(job)
         try:
-            signalled = jobs.terminate_leader(job)
+            signalled = stopping.terminate_leader(job)
         except PermissionError as error:
             raise Refused(f"Job {job.id} belongs to another user and cannot be stopped from here.") from error
-        if not signalled and not jobs.members(job):
+        if not signalled and not stopping.members(job):
             return StopReport(job.id, False, f"Job {job.id} had ended already; nothing was signalled.")
-        if not jobs.wait_end(job, STOP_WAIT):
-            left = tuple(f"pid {stat.pid} ({stat.name})" for stat in jobs.members(job))
+        if not stopping.wait_end(job, STOP_WAIT):
+            left = tuple(f"pid {stat.pid} ({stat.name})" for stat in stopping.members(job))
             return StopReport(
                 job.id, False, f"Job {job.id} is still finishing what is in flight; it ends by itself.", left
             )
@@ -173,7 +174,7 @@ class ExtractControl:
         assert server.spec is not None  # a fit server has one
         if asked.boundaries and tuple(sorted(asked.boundaries)) != marker.boundaries:
             raise Refused(
-                f"The running server captures the boundaries {_list(marker.boundaries)}, not {_list(asked.boundaries)}: "
+                f"The running server captures the boundaries {_list(marker.boundaries)}, not {_list(sorted(asked.boundaries))}: "
                 "restart it with those you want."
             )
         if asked.final and asked.final != marker.final:
@@ -188,7 +189,7 @@ class ExtractControl:
             out=_absolute(asked.out),
             server_url=asked.server_url or url_of(server.spec.host, server.spec.port),
             dump_dir=_absolute(asked.dump_dir) or server.dump_dir,
-            python=asked.python or server.spec.python,
+            python=os.path.expanduser(asked.python) or server.spec.python,
             model=_absolute(asked.model) or server.spec.model,
             boundaries=marker.boundaries,
             final=marker.final,

@@ -9,6 +9,10 @@ import time
 import urllib.error
 import urllib.request
 
+EVERY_GOOD, EVERY_BAD = 5.0, 0.5
+"""Seconds between two questions after a good and after a bad answer."""
+FIRST_WAIT = 1.0
+"""Seconds that the very first look waits for its answer, so that who attaches late is told the truth at once."""
 TIMEOUT = 25.0
 """SGLang itself gives up on a health request after 20 s (SGLANG_HEALTH_CHECK_TIMEOUT)."""
 
@@ -50,22 +54,26 @@ class HealthProbe:
     def __init__(self, url: str) -> None:
         self.url = url
         self._lock = threading.Lock()
+        self._answered = threading.Event()
         self._asking = False
         self._asked = float("-inf")
         self._health = Health()
         self._failing_since: float | None = None
 
-    def poll(self, every: float) -> Health:
-        """The last answer; asks anew in the background when it is older than `every` seconds."""
+    def poll(self) -> Health:
+        """The last answer; asks anew in the background when that is old."""
         with self._lock:
             now = time.monotonic()
+            every = EVERY_GOOD if self._health.ok else EVERY_BAD
             due = not self._asking and now - self._asked >= every
             self._asking = self._asking or due
-            health = self._health
-            if self._failing_since is not None:
-                health = dataclasses.replace(health, failing_for=now - self._failing_since)
         if due:
             threading.Thread(target=self._ask, name="health", daemon=True).start()
+        self._answered.wait(FIRST_WAIT)
+        with self._lock:
+            health = self._health
+            if self._failing_since is not None:
+                health = dataclasses.replace(health, failing_for=time.monotonic() - self._failing_since)
         return health
 
     def _ask(self) -> None:
@@ -84,3 +92,4 @@ class HealthProbe:
             else:
                 self._failing_since = self._failing_since or begun
                 self._health = Health(False, self._health.ms, self._health.failures + 1)
+        self._answered.set()

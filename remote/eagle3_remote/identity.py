@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from pathlib import Path
 
 JOB_ENV = "EAGLE3_JOB"
@@ -81,6 +82,11 @@ def same_process(identity: Identity) -> bool:
         return False
     stat = stat_of(identity.pid)
     return stat is not None and stat.start_time == identity.start_time and stat.state not in ("Z", "X")
+
+
+def age(identity: Identity) -> float:
+    """Seconds since the process was started, by the kernel's own clock: a wall clock that jumps does not matter."""
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_time / os.sysconf("SC_CLK_TCK"))
 
 
 def carries_job(pid: int, job_id: str) -> bool:

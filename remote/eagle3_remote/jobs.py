@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import fcntl
@@ -15,23 +16,20 @@ import json
 import os
 import re
 import secrets
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from eagle3_remote import identity
 from eagle3_remote.files import read_json, write_atomic
-from eagle3_remote.protocol import JobState, JobStatus, StopReport
+from eagle3_remote.protocol import JobState, JobStatus
 
 _ID = re.compile(r"(?P<kind>server|extract|verify)-\d{8}T\d{6}-[0-9a-f]{4}")
 _START_GRACE = 15.0
 """Seconds in which a run directory without lock and identity counts as being started."""
-_POLL = 0.1
 
 
 class JobError(Exception):
@@ -80,7 +78,7 @@ def runs_dir(home: Path) -> Path:
     return home / "runs"
 
 
-@contextmanager
+@contextlib.contextmanager
 def exclusive(home: Path) -> Iterator[None]:
     """Hold the box's start lock: two agents never start or stop at the same time."""
     runs_dir(home).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -161,7 +159,9 @@ def find(home: Path, job_id: str) -> Job | None:
         return None
     run_dir = runs_dir(home) / job_id
     spec = read_json(run_dir / "spec.json")
-    return None if spec is None or spec.get("id") != job_id else Job(job_id, run_dir, spec)
+    if spec is None or spec.get("id") != job_id or not isinstance(spec.get("message"), dict):
+        return None
+    return Job(job_id, run_dir, spec)
 
 
 def everything(home: Path, kind: str | None = None) -> list[Job]:
@@ -208,17 +208,18 @@ def state_of(job: Job) -> JobState:
     if job.spec.get("boot_id") != identity.boot_id():
         return JobState.REBOOTED
     leader = job.leader
-    if _lock_held(job):
+    if lock_held(job):
         return JobState.STARTING if leader is None else JobState.RUNNING
     if exit_code(job) is not None:  # it ended between the two looks
         return JobState.FINISHED
     if leader is None:
         return JobState.STARTING if time.time() - _created(job)[0] < _START_GRACE else JobState.KILLED
     # The supervisor is gone; the job may well live on without it.
-    return JobState.RUNNING if _leader_lives(job, leader) else JobState.KILLED
+    return JobState.RUNNING if leader_lives(job, leader) else JobState.KILLED
 
 
-def _lock_held(job: Job) -> bool:
+def lock_held(job: Job) -> bool:
+    """Whether the job's supervisor lives."""
     try:
         descriptor = os.open(job.run_dir / "lock", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -232,7 +233,8 @@ def _lock_held(job: Job) -> bool:
     return False
 
 
-def _leader_lives(job: Job, leader: identity.Identity) -> bool:
+def leader_lives(job: Job, leader: identity.Identity) -> bool:
+    """Whether `leader` is alive and says itself that it is this job's."""
     return identity.same_process(leader) and identity.carries_job(leader.pid, job.id)
 
 
@@ -264,85 +266,3 @@ def status_of(job: Job) -> JobStatus:
         log_size=size,
         log_inode=inode,
     )
-
-
-def members(job: Job) -> list[identity.ProcessStat]:
-    """Every living process that is provably the job's: its environment names the job (whatever session or group it
-    moved to), or it is in the process group of the job's own, still living first process."""
-    leader = job.leader
-    group = leader.pid if leader is not None and _leader_lives(job, leader) else None
-    return [
-        stat
-        for stat in identity.living()
-        if (group is not None and stat.pgid == group) or identity.carries_job(stat.pid, job.id)
-    ]
-
-
-def request_stop(job: Job) -> None:
-    """Note that the end of this job was asked for, so that its exit is not taken for a failure."""
-    write_atomic(job.run_dir / "stop.json", json.dumps({"at": time.time()}).encode())
-
-
-def terminate_leader(job: Job) -> bool:
-    """TERM to the job's first process alone; False when it is gone or not provably ours."""
-    leader = job.leader
-    if leader is None or not _leader_lives(job, leader):
-        return False
-    return identity.signal_process(leader, signal.SIGTERM)
-
-
-def wait_end(job: Job, seconds: float) -> bool:
-    """Wait until nothing of the job lives; False when something still does."""
-    deadline = time.monotonic() + seconds
-    while members(job):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_POLL)
-    return True
-
-
-def stop(job: Job, *, grace: float = 30.0, term: float = 5.0, kill: float = 10.0) -> StopReport:
-    """End a job and prove it: TERM to its first process (which ends its own children in order), after `grace` seconds
-    TERM to everything that is left, after `term` more KILL; then look whether anything is left after `kill`."""
-    if not members(job) and state_of(job) not in (JobState.RUNNING, JobState.STARTING):
-        return StopReport(job.id, False, f"Job {job.id} was not running; nothing was signalled.")
-    request_stop(job)
-    how = "ended by itself after TERM"
-    denied = not _try(lambda: terminate_leader(job))
-    if not wait_end(job, 0.0 if job.leader is None else grace):
-        how = "ended after TERM to all its processes"
-        _signal_members(job, signal.SIGTERM)
-        if not wait_end(job, term):
-            how = f"ignored TERM for {grace + term:.0f} s and was killed"
-            deadline = time.monotonic() + kill
-            while members(job) and time.monotonic() < deadline:
-                _signal_members(job, signal.SIGKILL)  # again: a child may be born between two looks
-                time.sleep(_POLL)
-    _wait_for_rc(job)
-    left = tuple(f"pid {stat.pid} ({stat.name}, state {stat.state})" for stat in members(job))
-    if left:
-        why = " It belongs to another user." if denied else ""
-        return StopReport(job.id, False, f"Job {job.id} did not end: {', '.join(left)} still lives.{why}", left)
-    return StopReport(job.id, True, f"Job {job.id} {how}; none of its processes is left.")
-
-
-def _try(action: Any) -> bool:
-    try:
-        action()
-    except PermissionError:
-        return False
-    return True
-
-
-def _signal_members(job: Job, number: signal.Signals) -> None:
-    boot = identity.boot_id()
-    for stat in members(job):
-        one = identity.Identity(boot, stat.pid, stat.start_time)
-        _try(lambda one=one: identity.signal_process(one, number))
-
-
-def _wait_for_rc(job: Job) -> None:
-    """The supervisor writes the exit code a moment after the last process is gone."""
-    deadline = time.monotonic() + 3.0
-    while _lock_held(job) and exit_code(job) is None and time.monotonic() < deadline:
-        time.sleep(_POLL / 2)

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from eagle3_remote import doctor, dumpdir, jobs, launch
+from eagle3_remote import doctor, dumpdir, jobs, launch, stopping
 from eagle3_remote.protocol import (
     JobStatus,
     LaunchPlan,
@@ -97,8 +97,9 @@ class ServerControl:
         Raises:
             Refused: there is no such job, or none runs.
         """
-        job = self._job(job_id)
-        report = jobs.stop(job, grace=STOP_GRACE)
+        with jobs.exclusive(self._home):  # a start in progress is seen to its end first
+            job = self._job(job_id)
+        report = stopping.stop(job, grace=STOP_GRACE)
         if report.leftovers:
             return report
         note = dumpdir.release(self._home, job)
@@ -110,6 +111,9 @@ class ServerControl:
     def _job(self, job_id: str | None) -> jobs.Job:
         if job_id is None:
             running = jobs.living(self._home, "server")
+            left = jobs.newest(self._home, "server")
+            if not running and left is not None and stopping.members(left):
+                return left  # the server died, some of its processes did not
             if not running:
                 raise Refused("No server that was started from here is running: there is nothing to stop.")
             return running[0]
@@ -124,6 +128,11 @@ class ServerControl:
                 f"A server runs already: job {job.id} with {job.spec['message'].get('model')} on port "
                 f"{job.spec['message'].get('port')}. Stop it first, or use it as it is."
             )
+        last = jobs.newest(self._home, "server")
+        left = [] if last is None else stopping.members(last)
+        if last is not None and left:
+            names = ", ".join(f"pid {stat.pid} ({stat.name})" for stat in left)
+            raise Refused(f"Processes of the ended server job {last.id} still live: {names}. Stop that job first.")
 
     def _prepare(self, asked: ServerSpec) -> Prepared:
         try:

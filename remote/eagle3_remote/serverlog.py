@@ -3,8 +3,7 @@
 ``feed(state, chunk)`` takes bytes in any pieces; folding in two pieces equals folding at once. ``view(state)`` also
 reads the unterminated last piece, because SGLang >= 0.5.10 writes its whole shard bar as one line of ``\\r`` frames.
 
-Wordings are those of SGLang 0.5.4.post3 to 0.5.23 (``srt/model_executor/model_runner.py``, ``srt/utils/common.py``,
-``srt/managers/scheduler.py``, ``srt/entrypoints/http_server.py``). Memory is bounded whatever comes.
+Memory is bounded whatever comes.
 """
 
 from __future__ import annotations
@@ -18,6 +17,22 @@ from typing import Any
 
 from eagle3_patch.layout import MARKER_READY, MARKER_REFUSED
 from eagle3_remote import logfailure
+from eagle3_remote.logwords import (
+    ACCESS,
+    BAR,
+    BATCH,
+    CONTROL,
+    CSI,
+    FRAME,
+    GRAPH,
+    PAIR,
+    RANK,
+    RAY,
+    SIZES,
+    STAMP,
+    TYPE,
+    WORDS,
+)
 from eagle3_remote.protocol import PatchMarker, Phase, PhaseSpan, ServerLog, decode
 
 MAX_LINE = 64 * 1024
@@ -25,51 +40,6 @@ MAX_LINE = 64 * 1024
 _MAX_RANKS = 256
 _MAX_SPANS = 64
 _MAX_TEXT = 600
-
-_SEPARATOR = re.compile(rb"[\r\n]")
-_CSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_RAY = re.compile(r"^\([^()]*\bpid=\d+[^()]*\) ")
-_STAMP = re.compile(
-    r"\[(?:(?P<date>\d{4}-\d\d-\d\d) )?(?P<time>\d\d:\d\d:\d\d)(?:\.\d{3})?(?P<rank>(?: [A-Z_]+\d+)*)\] "
-)
-_BAR = re.compile(
-    r"(?P<desc>(?:Loading|Multi-thread loading|Capturing|Compiling|\[BCG\] Capturing)\b[^|\r\n]{0,200}?):\s+\d+%"
-    r"(?: Completed)? ?\|(?:[^|\[\]]*\|)? ?(?P<done>\d+)/(?P<total>\d+) "
-    r"\[[^\]<]*(?:<(?P<eta>[^,\]]*), *(?P<rate>[^\]]*))?\]"
-)
-_SIZES = re.compile(r"\bmax_total_num_tokens=(\d+), chunked_prefill_size=(-?\d+|None),.*?\bcontext_len=(\d+)")
-_TYPE = re.compile(r"\bLoad weight end\..*?\btype=(\w+)")
-
-_ORDER = (
-    Phase.SPAWNING,
-    Phase.INITIALISING,
-    Phase.LOADING_WEIGHTS,
-    Phase.FINISHING_WEIGHTS,
-    Phase.ALLOCATING_KV_CACHE,
-    Phase.CAPTURING,
-    Phase.HTTP_UP,
-    Phase.WARMING_UP,
-    Phase.READY,
-    Phase.STOPPING,
-    Phase.EXITED,
-)
-_RANK = {phase: place for place, phase in enumerate(_ORDER)}
-
-_WORDS: tuple[tuple[str, Phase], ...] = (
-    ("Init torch distributed begin", Phase.INITIALISING),
-    ("Init parallel begin", Phase.INITIALISING),
-    ("Load weight begin", Phase.LOADING_WEIGHTS),
-    ("KV Cache is allocated", Phase.ALLOCATING_KV_CACHE),
-    ("VA upper bound. dtype", Phase.ALLOCATING_KV_CACHE),
-    ("Memory pool end.", Phase.ALLOCATING_KV_CACHE),
-    ("Uvicorn running on ", Phase.HTTP_UP),
-    ("The server is fired up and ready to roll!", Phase.READY),
-    ("SIGTERM received.", Phase.STOPPING),
-    ("Gracefully exiting...", Phase.STOPPING),
-    ("Finished server process", Phase.EXITED),
-)
-_GRAPH = re.compile(r"\bCapture (?:(?:target|draft) \w+ \w+|piecewise \w+|\w+) graph begin", re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,12 +74,15 @@ class LogState:
 
 def feed(state: LogState, chunk: bytes) -> LogState:
     """Fold `chunk` in. Never raises, whatever the bytes are."""
-    pieces = _SEPARATOR.split(chunk)
+    first, *rest = chunk.replace(b"\r", b"\n").split(b"\n")
     fold = _Fold(state)
-    for number, piece in enumerate(pieces):
-        if number > 0:
-            fold.end_of_line()
-        fold.append(piece)
+    fold.append(first)
+    if rest:
+        fold.end_of_line()
+        for piece in rest[:-1]:
+            if piece:
+                fold.line(piece[:MAX_LINE])
+        fold.append(rest[-1])
     return fold.state()
 
 
@@ -167,7 +140,7 @@ def local_seconds(clock: float) -> float:
 def clean(raw: bytes) -> str:
     """One line without control sequences, NULs and other controls. Invalid UTF-8 becomes U+FFFD."""
     text = raw.replace(b"\0", b"").decode("utf-8", "replace")
-    return _CONTROL.sub("", _CSI.sub("", text)).strip()
+    return CONTROL.sub("", CSI.sub("", text)).strip()
 
 
 class _Fold:
@@ -178,8 +151,13 @@ class _Fold:
         self._new: dict[str, Any] = {}
         self.tail = bytearray(state.tail)
         self.skipping = state.skipping
+        self._stamp_text = ""
+        self._last_raw: bytes | None = None
 
     def state(self) -> LogState:
+        if self._last_raw is not None:
+            self._new["last_line"] = clean(self._last_raw)[:_MAX_TEXT]
+            self._last_raw = None
         return dataclasses.replace(self._old, tail=bytes(self.tail), skipping=self.skipping, **self._new)
 
     def get(self, name: str) -> Any:
@@ -202,18 +180,27 @@ class _Fold:
         self.skipping = False
 
     def line(self, raw: bytes) -> None:
+        framed = FRAME[0] in raw or FRAME[1] in raw
+        # Nearly all lines of a long run are these two kinds: they are told apart before anything is decoded.
+        if not framed and self._place() >= RANK[Phase.READY]:
+            if ACCESS.fullmatch(raw):
+                return
+            if BATCH.fullmatch(raw):
+                self._batch(raw)
+                self._last_raw = raw
+                return
         text = clean(raw)
-        bar = _BAR.search(text) if "%" in text else None
+        bar = BAR.search(text) if framed else None
         if bar is not None:
             self._bar(bar)
             # A log line may be glued to a frame: the frame has no newline, and another process writes in between.
             text = text[: bar.start()].strip() + text[bar.end() :].strip()
         if text:
-            self._text(_RAY.sub("", text))
+            self._text(RAY.sub("", text))
 
     def _bar(self, bar: re.Match[str]) -> None:
         desc, done, total = bar["desc"], int(bar["done"]), int(bar["total"])
-        self._new["last_line"] = bar[0][:_MAX_TEXT]
+        self._say(bar[0])
         if "Capturing" in desc or "Compiling" in desc:
             self._enter(Phase.CAPTURING)
             return
@@ -221,23 +208,23 @@ class _Fold:
         eta = (bar["eta"] or "").strip()
         shown = (rate if rate and "?" not in rate else None, eta if eta and "?" not in eta else None)
         self._new["shards"] = (done, total, *shown)
-        if self._place() <= _RANK[Phase.FINISHING_WEIGHTS]:
+        if self._place() <= RANK[Phase.FINISHING_WEIGHTS]:
             self._enter(Phase.FINISHING_WEIGHTS if done >= total else Phase.LOADING_WEIGHTS, back=True)
 
     def _text(self, text: str) -> None:
-        stamp = _STAMP.search(text)
+        stamp = STAMP.search(text)
         rank, message = "", text
         if stamp is not None:
             rank, message = stamp["rank"].strip(), text[stamp.end() :]
             if stamp["date"]:
                 self._clock(stamp["date"], stamp["time"])
         if message.startswith("INFO: ") and " HTTP/1." in message:
-            if '"POST /generate' in message and self._place() == _RANK[Phase.HTTP_UP]:
+            if '"POST /generate' in message and self._place() == RANK[Phase.HTTP_UP]:
                 self._enter(Phase.WARMING_UP)
             return
-        self._new["last_line"] = text[:_MAX_TEXT]
+        self._say(text)
         if message.startswith(("Prefill batch", "Decode batch")):
-            self._batch(message)
+            self._batch(message.encode("utf-8", "replace"))
             return
         self._new["active"] = False
         if MARKER_READY in message:
@@ -248,7 +235,14 @@ class _Fold:
             self._stage(rank, message)
             self._new["trouble"] = self.get("trouble").see(text, message, stamp is not None, self.get("phase"))
 
+    def _say(self, text: str) -> None:
+        self._last_raw = None
+        self._new["last_line"] = text[:_MAX_TEXT]
+
     def _clock(self, date: str, clock: str) -> None:
+        if self._stamp_text == date + clock:
+            return
+        self._stamp_text = date + clock
         try:
             seconds = float(calendar.timegm(time.strptime(f"{date} {clock}", "%Y-%m-%d %H:%M:%S")))
         except (ValueError, OverflowError):
@@ -266,38 +260,35 @@ class _Fold:
             self._new["begun"] = _with(self.get("begun"), rank)
         elif message.startswith("Load weight end"):
             self._new["loaded"] = _with(self.get("loaded"), rank)
-            kind = _TYPE.search(message)
+            kind = TYPE.search(message)
             if kind is not None:
                 self._new["model_class"] = kind[1]
             if self.get("loaded") >= self.get("begun"):
                 self._enter(Phase.FINISHING_WEIGHTS)
             return
-        sizes = _SIZES.search(message) if "max_total_num_tokens=" in message else None
+        sizes = SIZES.search(message) if "max_total_num_tokens=" in message else None
         if sizes is not None:
             chunk = None if sizes[2] == "None" else int(sizes[2])
             self._new["sizes"] = (int(sizes[1]), chunk, int(sizes[3]))
-        if _GRAPH.search(message):
+        if GRAPH.search(message):
             self._enter(Phase.CAPTURING)
             return
-        for words, phase in _WORDS:
+        for words, phase in WORDS:
             if words in message:
                 self._enter(phase)
                 return
 
-    def _batch(self, message: str) -> None:
-        values = {}
-        for part in message.split(", "):
-            key, colon, value = part.rpartition(": ")
-            if colon:
-                values[key.strip()] = value.strip().rstrip(",")
+    def _batch(self, raw: bytes) -> None:
+        """``key: value`` pairs, separated by ``, ``; which there are, and in which order, differs by version."""
+        values = dict(PAIR.findall(raw))
         self._new["active"] = True
-        self._new["running"] = _int(values.get("#running-req"), self.get("running"))
-        self._new["queued"] = _int(values.get("#queue-req"), self.get("queued"))
-        if not message.startswith("Prefill"):
+        self._new["running"] = _int(values.get(b"#running-req"), self.get("running"))
+        self._new["queued"] = _int(values.get(b"#queue-req"), self.get("queued"))
+        if b"Prefill batch" not in raw:
             return
-        self._new["cached"] = max(self.get("cached"), _int(values.get("#cached-token"), 0) or 0)
-        self._new["prefill_tps"] = _float(values.get("input throughput (token/s)"), self.get("prefill_tps"))
-        if self._place() == _RANK[Phase.HTTP_UP]:
+        self._new["cached"] = max(self.get("cached"), _int(values.get(b"#cached-token"), 0) or 0)
+        self._new["prefill_tps"] = _float(values.get(b"input throughput (token/s)"), self.get("prefill_tps"))
+        if self._place() == RANK[Phase.HTTP_UP]:
             self._enter(Phase.WARMING_UP)
 
     def _marker(self, text: str) -> None:
@@ -320,7 +311,7 @@ class _Fold:
 
     def _restart(self) -> None:
         """A second ``server_args=`` means that another server writes into the same file: begin anew."""
-        if self._place() <= _RANK[Phase.SPAWNING] and not self.get("trouble").seen:
+        if self._place() <= RANK[Phase.SPAWNING] and not self.get("trouble").seen:
             return
         fresh = LogState(first_stamp=self.get("last_stamp"), last_stamp=self.get("last_stamp"))
         for field in dataclasses.fields(LogState):
@@ -328,12 +319,12 @@ class _Fold:
                 self._new[field.name] = getattr(fresh, field.name)
 
     def _place(self) -> int:
-        return _RANK[self.get("phase")]
+        return RANK[self.get("phase")]
 
     def _enter(self, phase: Phase, *, back: bool = False) -> None:
         """Phases go forward; only the bar of a slower rank may lead back (`back`)."""
         now = self.get("phase")
-        if phase is now or (_RANK[phase] < _RANK[now] and not back):
+        if phase is now or (RANK[phase] < RANK[now] and not back):
             return
         self._new["phase"] = phase
         spans = self.get("spans")
@@ -345,14 +336,14 @@ def _with(ranks: frozenset[str], rank: str) -> frozenset[str]:
     return ranks if len(ranks) >= _MAX_RANKS else ranks | {rank}
 
 
-def _int(text: str | None, default: int | None) -> int | None:
+def _int(text: bytes | None, default: int | None) -> int | None:
     try:
         return default if text is None else int(text)
     except ValueError:
         return default
 
 
-def _float(text: str | None, default: float | None) -> float | None:
+def _float(text: bytes | None, default: float | None) -> float | None:
     try:
         return default if text is None else float(text)
     except ValueError:

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from eagle3_remote import jobs
+from eagle3_remote import identity, jobs
 from eagle3_remote.files import read_json
 from eagle3_remote.health import Health, HealthProbe, url_of
 from eagle3_remote.launch import PlanError, parse_version
@@ -70,9 +70,7 @@ class StatusReader:
         log = view(state, origin=origin, ended=not alive and not job.stop_requested and status.rc != 0)
         health = self._health(job, spec, log) if alive and log.phase in _UP else Health()
         phase, sentence = judge(status, log, health, stopping=job.stop_requested, active=_active(job, state))
-        uptime = None
-        if alive and status.started_at is not None:
-            uptime = max(0.0, time.time() - status.started_at)
+        leader = job.leader
         return ServerStatus(
             phase=phase,
             sentence=sentence,
@@ -82,7 +80,7 @@ class StatusReader:
             sglang_version=str(job.spec.get("sglang_version", "")),
             argv=tuple(job.spec.get("argv", ())),
             log=log,
-            uptime=uptime,
+            uptime=identity.age(leader) if alive and leader is not None else None,
             health_ms=health.ms if health.ok else None,
         )
 
@@ -105,7 +103,7 @@ class StatusReader:
                 url = url_of(spec.host, spec.port) + _health_path(str(job.spec.get("sglang_version", "")))
                 self._probes[job.id] = HealthProbe(url)
             probe = self._probes[job.id]
-        return probe.poll(5.0 if log.phase is Phase.READY else 0.5)
+        return probe.poll()
 
 
 def _health_path(version: str) -> str:
@@ -146,6 +144,9 @@ def judge(job: JobStatus, log: ServerLog, health: Health, *, stopping: bool, act
         return Phase.STOPPING, _SENTENCES[Phase.STOPPING]
     if log.phase is Phase.READY and health.failures >= 3 and health.failing_for > UNRESPONSIVE_AFTER and not active:
         return Phase.UNRESPONSIVE, f"The server has not answered for {health.failing_for:.0f} s; its process lives."
+    if log.phase is Phase.READY and health.failures and health.ms is None:
+        # Without a warm-up the ready line comes before the port listens.
+        return Phase.HTTP_UP, _SENTENCES[Phase.HTTP_UP]
     if log.phase is Phase.READY or (log.phase in _UP and health.ok):
         phase = Phase.BUSY if active else Phase.READY
         return phase, _SENTENCES[phase]
@@ -201,10 +202,10 @@ def _dead_sentence(status: JobStatus, progress: ExtractStatus, job: jobs.Job) ->
     last = _last_line(job.log_path)
     why = f" Its last word: {last}" if last and status.state is JobState.FINISHED else ""
     out = str(job.spec["message"].get("out", ""))
-    return (
-        f"{what}: {progress.stored} of {progress.total} samples are stored and stay; "
-        f"start it again with the same output directory {out} to go on.{why}"
-    )
+    kept = "what was stored before stays"
+    if progress.total:
+        kept = f"{progress.stored} of {progress.total} samples are stored and stay"
+    return f"{what}: {kept}; start it again with the same output directory {out} to go on.{why}"
 
 
 def _last_line(path: Path) -> str:

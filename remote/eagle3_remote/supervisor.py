@@ -23,6 +23,8 @@ from eagle3_remote import identity
 from eagle3_remote.files import write_atomic
 
 EXIT_NOT_STARTED = 127
+_LOCK_TRIES = 100
+_RC_TRIES = 60
 
 
 def main() -> NoReturn:
@@ -42,12 +44,24 @@ def main() -> NoReturn:
     os.setsid()
     if os.fork() > 0:
         os._exit(0)
+    os.chdir("/")  # hold no file system but that of the run directory
     try:
         code = _supervise(run_dir, write_end)
     except BaseException as error:
         _answer(write_end, f"{type(error).__name__}: {error}".encode())
         os._exit(1)
     os._exit(0 if code is not None else 1)
+
+
+def _take(lock: int) -> bool:
+    """Take the lock for life. Who looks at the job holds it for an instant: try more than once."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.02)
+    return False
 
 
 def _answer(pipe: int, text: bytes) -> None:
@@ -61,9 +75,7 @@ def _answer(pipe: int, text: bytes) -> None:
 def _supervise(run_dir: Path, pipe: int) -> int | None:
     spec: dict[str, Any] = json.loads((run_dir / "spec.json").read_text())
     lock = os.open(run_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not _take(lock):
         _answer(pipe, f"job {spec['id']} is already supervised by another process".encode())
         return None
     log = os.open(run_dir / "out.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -90,7 +102,7 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
     except OSError as error:
         reason = f"{spec['argv'][0]} could not be started: {error.strerror}"
         os.write(log, f"{reason}\n".encode())
-        write_atomic(run_dir / "rc", f"{EXIT_NOT_STARTED}\n".encode())
+        _write_rc(run_dir, EXIT_NOT_STARTED)
         _answer(pipe, reason.encode())
         return EXIT_NOT_STARTED
     leader = identity.identify(job.pid)  # exists: nobody but us reaps it
@@ -107,11 +119,26 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
         "supervisor_start_time": supervisor.start_time,
         "started_at": time.time(),
     }
-    write_atomic(run_dir / "pid.json", json.dumps(record).encode())
+    try:
+        write_atomic(run_dir / "pid.json", json.dumps(record).encode())
+    except OSError:
+        os.killpg(job.pid, signal.SIGKILL)  # a job that nobody can find again must not run
+        job.wait()
+        raise
     _answer(pipe, b"ok")
     code = job.wait()
-    write_atomic(run_dir / "rc", f"{code}\n".encode())
+    _write_rc(run_dir, code)
     return code
+
+
+def _write_rc(run_dir: Path, code: int) -> None:
+    """Write the exit code; a disk that is full right now may have room in a moment."""
+    for _ in range(_RC_TRIES):
+        try:
+            write_atomic(run_dir / "rc", f"{code}\n".encode())
+            return
+        except OSError:
+            time.sleep(1.0)
 
 
 def _stay(_number: int, _frame: object) -> None:

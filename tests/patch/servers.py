@@ -167,10 +167,45 @@ def stop(server: Server) -> None:
 
 def _alive(group: int) -> bool:
     """Whether any process of the group is more than a zombie."""
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                state, _, pgrp = (Path(entry.path) / "stat").read_text().rpartition(")")[2].split()[:3]
-                if int(pgrp) == group and state != "Z":
-                    return True
+    for pid in members(group):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                return True
     return False
+
+
+def members(group: int) -> list[int]:
+    """The processes of a group."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[2]) == group:
+                found.append(int(name))
+    return found
+
+
+def command_line(pid: int) -> str:
+    """What a process calls itself; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return ""
+
+
+def recorder(records: Path, **switches: str) -> tuple[list[Path], dict[str, str]]:
+    """The path entry and the environment that bring the tests' own observer into every process of a server."""
+    env = {"RECORDER_DIR": str(records), "RECORDER_NEXT": str(install.STUBS / "sitecustomize.py"), **switches}
+    return [Path(__file__).parent / "recorder"], env
+
+
+def modules_of(server: Server) -> list[dict[str, str]]:
+    """What every Python process of a server with the recorder has imported: {module: file}."""
+    records = server.log.parent / "records"
+    (records / "ask").touch()
+    processes = members(server.process.pid)
+
+    def answers() -> list[Path]:
+        return [path for pid in processes if (path := records / f"modules.{pid}.json").exists()]
+
+    wait_for(lambda: len(answers()) == len(processes), f"the modules of {processes}")
+    return [json.loads(path.read_text()) for path in answers()]

@@ -13,6 +13,7 @@ from eagle3_console.events import (
     Event,
     LogArrived,
     Narration,
+    Planned,
     SnapshotArrived,
     StepChanged,
 )
@@ -214,6 +215,13 @@ SCENES: dict[str, list[Event]] = {
         LIVE,
         StepChanged("deploy", "done"),
         Narration("release 3f2a91c0 is on the box, 0 B sent", NOW - 280),
+        Planned(
+            (
+                "data: /data/tokenized_data.jsonl, 10,000 samples, 17,300,000 tokens",
+                "output: /data/hidden/kimi, 992 GB (924 GiB) of 1.70 TB free",
+                "boundaries 2, 30, 58 of 61, final state before the norm",
+            )
+        ),
         arrived(LOADING),
         LogArrived(job("server").id, b"[2027-01-15 07:55:33 TP0] Load weight begin. avail mem=138.20 GB\n", 0),
         LogArrived(job("server").id, b"\rLoading safetensors checkpoint shards:  48% Completed | 31/64", 65),
@@ -245,11 +253,13 @@ class ScriptedController:
         self.calls: list[str] = []
         self.fault = fault
         self._script = list(events)
+        self.played = asyncio.Event()
         self.queue: asyncio.Queue[Event] = asyncio.Queue()
 
     async def events(self) -> AsyncIterator[Event]:
         for event in self._script:
             yield event
+        self.played.set()
         while True:
             yield await self.queue.get()
 

@@ -29,6 +29,12 @@ class EmbeddedBox:
     identity_file: Path
     known_hosts: Path
     home: Path
+    connections: set[asyncssh.SSHServerConnection]
+
+    def cut(self) -> None:
+        """Break every connection, as a pulled cable does. What runs on the box goes on."""
+        for connection in tuple(self.connections):
+            connection.abort()
 
     @property
     def address(self) -> str:
@@ -54,9 +60,22 @@ async def embedded_box(root: Path, env: dict[str, str]) -> AsyncIterator[Embedde
     authorized = keys / "authorized_keys"
     client_key.write_public_key(str(authorized))
     shell = _Shell(home, env)
+    connections: set[asyncssh.SSHServerConnection] = set()
+
+    class Server(asyncssh.SSHServer):
+        """Keeps count of who is connected."""
+
+        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+            self._connection = conn
+            connections.add(conn)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            connections.discard(self._connection)
+
     server = await asyncssh.listen(
         "127.0.0.1",
         0,
+        server_factory=Server,
         server_host_keys=[host_key],
         authorized_client_keys=str(authorized),
         process_factory=shell.serve,
@@ -67,7 +86,7 @@ async def embedded_box(root: Path, env: dict[str, str]) -> AsyncIterator[Embedde
         port = server.get_port()
         known_hosts = keys / "known_hosts"
         known_hosts.write_bytes(b"[127.0.0.1]:%d " % port + host_key.export_public_key())
-        yield EmbeddedBox("127.0.0.1", port, USER, identity, known_hosts, home)
+        yield EmbeddedBox("127.0.0.1", port, USER, identity, known_hosts, home, connections)
     finally:
         server.close()
         await server.wait_closed()
@@ -109,6 +128,7 @@ class _Shell:
         try:
             await process.redirect(stdin=program.stdin, stdout=program.stdout, stderr=program.stderr)
             process.exit(await program.wait())
+            await process.wait_closed()
         finally:
             self._programs.discard(program)
 

@@ -101,7 +101,7 @@ def _scratch() -> Iterator[Path]:
 
 
 async def _make_inputs(bed: install.TestBed, args: argparse.Namespace, keep: Path) -> None:
-    model = ["make_model.py", args.arch, str(keep / "model"), "--dtype", args.dtype, "--vocab", str(_VOCAB)]
+    model = ["make_model.py", args.arch, str(keep / "model"), "--dtype", args.dtype]
     data = ["make_data.py", str(keep / "tokenized_data.jsonl"), "--samples", str(args.samples), "--vocab", str(_VOCAB)]
     for script, *words in (model, data):
         argv = [str(bed.python), str(install.HERE / script), *words]
@@ -136,6 +136,7 @@ def _session(box: EmbeddedBox) -> Session:
         host_key="",
         accept_new_host_key=False,
         connect_timeout=10.0,
+        password_file="",
         python="",
         box_dir="",
     )

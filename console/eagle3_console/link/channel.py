@@ -90,7 +90,7 @@ class SshChannel:
             if self._process.is_closing():
                 raise BrokenPipeError
         except _BROKEN as error:
-            raise self._gone(error) from error
+            raise await self._gone(error) from error
 
     async def feed(self, data: bytes) -> None:
         """Write all the input and end it. A program that ends before it has read everything is no error."""
@@ -136,9 +136,10 @@ class SshChannel:
         with contextlib.suppress(*_BROKEN):
             self._process.stdin.write_eof()
 
-    def _gone(self, error: BaseException) -> LinkError:
+    async def _gone(self, error: BaseException) -> LinkError:
         if self._is_lost():
             return self._lost(error)
+        await asyncio.wait([self._drain], timeout=_GRACE)  # its last words may still be under way
         status = exit_status(self._process)
         said = self.stderr_tail()[-400:].decode(errors="replace").strip()
         ended = f" with exit status {status}" if status is not None else ""

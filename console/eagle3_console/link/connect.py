@@ -5,10 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -19,8 +15,9 @@ from eagle3_console.link.failures import Attempt, translate
 from eagle3_console.link.hostkeys import HostKeyCheck, Verdict, algorithm_name, remember
 from eagle3_console.link.keys import KeyRing, require_usable
 from eagle3_console.link.login import Login, read_password
+from eagle3_console.link.proxy import ProxyCommand
 from eagle3_console.link.route import Route, SshOptions, find_route
-from eagle3_console.link.ssh import SshLink, close_connections
+from eagle3_console.link.ssh import SshLink, close_connection
 from eagle3_console.link.target import Target
 
 KEEPALIVE_INTERVAL = 5.0
@@ -66,62 +63,80 @@ class _Via:
     name: str
 
 
+@dataclasses.dataclass(frozen=True)
+class _Reached:
+    """A box that let us in."""
+
+    connection: asyncssh.SSHClientConnection
+    login: Login
+    attempt: Attempt
+
+
 class _Dialler:
     def __init__(self, options: SshOptions, prompter: Prompter, password: str | None) -> None:
         self._options = options
         self._prompter = prompter
         self._password = password
         self._notes: list[str] = []
+        self._beneath = contextlib.AsyncExitStack()
+        """Jump hosts and proxy commands, to be closed after the connection, the last first."""
 
     async def dial(self, target: Target) -> SshLink:
-        hops: list[asyncssh.SSHClientConnection] = []
-        try:
-            connection, login, attempt = await self._reach(target, hops, None, final=True)
-        except BaseException:
-            await close_connections(hops)
-            raise
-        return SshLink(connection, login, attempt, hops, self._notes)
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(self._beneath.aclose)
+            reached = await self._reach(target, None, final=True)
+            undo.pop_all()
+        return SshLink(reached.connection, reached.login, reached.attempt, self._beneath, self._notes)
 
-    async def _reach(
-        self, target: Target, hops: list[asyncssh.SSHClientConnection], via: _Via | None, final: bool
-    ) -> tuple[asyncssh.SSHClientConnection, Login, Attempt]:
-        """Connect to `target`, through its own jump hosts unless `via` is given; `hops` collects what has to be closed."""
+    async def _reach(self, target: Target, via: _Via | None, *, final: bool = False, depth: int = 0) -> _Reached:
+        """Connect to `target`, through its own jump hosts unless `via` is given."""
         route = await find_route(target, self._options)
         if route.note and route.note not in self._notes:
             self._notes.append(route.note)
         for hop in route.jump if via is None else ():
-            if len(hops) >= _MAX_HOPS:
+            if depth >= _MAX_HOPS:
                 raise ConfigError(
-                    f"ProxyJump for {target} leads through more than {_MAX_HOPS} hosts: is it a circle? See ~/.ssh/config."
+                    f"ProxyJump leads from {target} through more than {_MAX_HOPS} hosts, perhaps in a circle. Correct ~/.ssh/config."
                 )
-            connection, _, _ = await self._reach(hop, hops, via, final=False)
-            hops.append(connection)
-            via = _Via(connection, str(hop))
+            reached = await self._reach(hop, via, depth=depth + 1)
+            self._beneath.push_async_callback(close_connection, reached.connection)
+            via = _Via(reached.connection, str(hop))
         return await self._connect(target, route, via, final)
 
-    async def _connect(
-        self, target: Target, route: Route, via: _Via | None, final: bool
-    ) -> tuple[asyncssh.SSHClientConnection, Login, Attempt]:
-        proxy = via.name if via else f"the proxy command '{route.proxy_command}'" if route.proxy_command else ""
+    async def _connect(self, target: Target, route: Route, via: _Via | None, final: bool) -> _Reached:
+        command = "" if via else route.proxy_command
         base = Attempt(
-            str(target), route.host, route.port, route.user, proxy=proxy, connect_timeout=self._options.connect_timeout
+            str(target),
+            route.host,
+            route.port,
+            route.user,
+            proxy=via.name if via else f"the proxy command '{command}'" if command else "",
+            connect_timeout=self._options.connect_timeout,
         )
         check = HostKeyCheck(route.known_hosts, route.alias, self._options.host_key if final else "")
         refused: set[str] = set()
         while True:
             keys = KeyRing(route.keys, self._prompter)
             login = Login(f"{route.user}@{route.host}", check, keys, self._prompter, self._password if final else None)
-            with _proxy_command(route) as (command, said):
+            proxy = None
+            async with contextlib.AsyncExitStack() as undo:
+                undo.push_async_callback(keys.close)
                 try:
-                    connection = await self._once(
-                        target, route, via, login, command, _algorithms(route, check, refused)
-                    )
-                    return connection, login, login.attempt(base)
+                    if command:
+                        proxy = await ProxyCommand.start(command)
+                        undo.push_async_callback(proxy.close)
+                    algorithms = _algorithms(route, check, refused)
+                    connection = await self._once(target, route, via, proxy, login, algorithms)
                 except (OSError, ValueError, asyncssh.Error) as error:
                     if not await self._settle(base, route, check, refused):
-                        raise translate(error, login.attempt(base, proxy_said=said())) from error
-                finally:
+                        said = await proxy.said() if proxy else ""
+                        raise translate(error, login.attempt(base, proxy_said=said)) from error
+                else:
+                    undo.pop_all()
                     await keys.close()
+                    if proxy:
+                        self._beneath.push_async_callback(proxy.close)
+                    return _Reached(connection, login, login.attempt(base))
 
     async def _settle(self, base: Attempt, route: Route, check: HostKeyCheck, refused: set[str]) -> bool:
         """Whether it is worth connecting again, now that the host key that was shown has been looked at."""
@@ -161,8 +176,8 @@ class _Dialler:
         target: Target,
         route: Route,
         via: _Via | None,
+        proxy: ProxyCommand | None,
         login: Login,
-        proxy_command: tuple[str, ...] | None,
         algorithms: list[str] | tuple[()],
     ) -> asyncssh.SSHClientConnection:
         """One try. The time limit is for the box alone: it ends where the login, and with it typing, begins."""
@@ -171,7 +186,8 @@ class _Dialler:
             "port": () if target.port is None else target.port,
             "username": () if target.user is None else target.user,
             "tunnel": via.connection if via else None,
-            "proxy_command": proxy_command,
+            "proxy_command": None,
+            "sock": proxy.socket if proxy else None,
             "known_hosts": login.trusted_keys,
             "server_host_key_algs": algorithms,
             "client_factory": lambda: login,
@@ -188,7 +204,11 @@ class _Dialler:
             "keepalive_interval": KEEPALIVE_INTERVAL,
             "keepalive_count_max": KEEPALIVE_COUNT,
         }
-        task = asyncio.create_task(asyncssh.connect(target.host, **settings), name=f"connect {target}")
+
+        async def connecting() -> asyncssh.SSHClientConnection:
+            return await asyncssh.connect(target.host, **settings)
+
+        task = asyncio.create_task(connecting(), name=f"connect {target}")
         begun = asyncio.create_task(login.authenticating.wait(), name=f"login {target}")
         try:
             done, _ = await asyncio.wait(
@@ -214,21 +234,3 @@ def _algorithms(route: Route, check: HostKeyCheck, refused: set[str]) -> list[st
     certificates = _CERTIFICATES if check.has_authorities(route.host, route.port) else ()
     names = dict.fromkeys((*certificates, *stored, *_HOST_KEY_ALGORITHMS))
     return [name for name in names if name not in refused]
-
-
-@contextlib.contextmanager
-def _proxy_command(route: Route) -> Iterator[tuple[tuple[str, ...] | None, Callable[[], str]]]:
-    """The proxy command as ssh runs it, in a shell; its standard error goes to a file that can be quoted, not into the SSH stream."""
-    if not route.proxy_command:
-        yield None, lambda: ""
-        return
-    descriptor, name = tempfile.mkstemp(prefix="eagle3-proxy-")
-    os.close(descriptor)
-    file = Path(name)
-    try:
-        yield (
-            ("/bin/sh", "-c", f'exec 2>"$0"; exec {route.proxy_command}', name),
-            lambda: " ".join(file.read_text(errors="replace").split())[-300:].rstrip("."),
-        )
-    finally:
-        file.unlink(missing_ok=True)

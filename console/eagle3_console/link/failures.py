@@ -149,7 +149,7 @@ def _timeout(error: BaseException, attempt: Attempt) -> LinkError:
     if attempt.connected:
         return LinkTimeout(
             f"{attempt.address} accepted the connection but did not speak SSH within {attempt.connect_timeout:g} s. "
-            "Is it an SSH port, and is the machine overloaded?"
+            "Check that it is an SSH port, and that the machine is not overloaded."
         )
     return LinkTimeout(
         f"No answer from {attempt.address} in {attempt.connect_timeout:g} s: the host is down, or a firewall drops the packets. "
@@ -237,12 +237,14 @@ def _dropped(error: BaseException, attempt: Attempt) -> LinkError:
         )
     return HandshakeFailed(
         f"{attempt.address} closed the connection before SSH began: {_text(error)}. "
-        "Is it an SSH port? sshd also does this when too many logins are under way (MaxStartups) or when it bars your address."
+        "Check that it is an SSH port; sshd also does this when too many logins are under way (MaxStartups) or your address is barred."
     )
 
 
 def _protocol(error: BaseException, attempt: Attempt) -> LinkError:
-    return HandshakeFailed(f"{attempt.address} does not speak SSH as it should: {_text(error)}. Is it an SSH port?")
+    return HandshakeFailed(
+        f"{attempt.address} does not speak SSH as it should: {_text(error)}. Check that it is an SSH port."
+    )
 
 
 def _no_forward(error: BaseException, attempt: Attempt) -> LinkError:
@@ -279,7 +281,7 @@ def _os_error(error: BaseException, attempt: Attempt) -> LinkError:
 
 
 _TABLE: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], _Applies, _Make], ...] = (
-    (socket.gaierror, _always, _unknown_host),
+    ((socket.gaierror, UnicodeError), _always, _unknown_host),
     (asyncssh.PermissionDenied, _always, _denied),
     (asyncssh.DisconnectError, _says("Too many authentication failures"), _too_many),
     (asyncssh.HostKeyNotVerifiable, _always, _host_key),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 import asyncssh
@@ -94,7 +94,7 @@ class KeyRing:
             with contextlib.suppress(OSError):
                 await self._agent.wait_closed()
 
-    async def _all(self) -> AsyncIterator[asyncssh.SSHKeyPair]:  # type: ignore[override]
+    async def _all(self) -> AsyncGenerator[asyncssh.SSHKeyPair, None]:
         seen: set[bytes] = set()
         for pair in await self._from_agent():
             self._agent_keys += 1

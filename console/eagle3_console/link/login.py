@@ -51,7 +51,8 @@ class Login(asyncssh.SSHClient):
         self._connected = False
         self._passwords = 0
         self._challenges = 0
-        self._declined = False
+        self._declined: list[str] = []
+        """Ways in which somebody was asked and did not answer."""
         self._expired = False
         self._offered: tuple[str, ...] = ()
         self._asking: asyncio.Task[Any] | None = None
@@ -65,8 +66,7 @@ class Login(asyncssh.SSHClient):
         for count, name in ((self._passwords, "password"), (self._challenges, "keyboard-interactive")):
             if count:
                 tried.append(name if count == 1 else f"{name} ({count} times)")
-        if self._declined:
-            tried.append("password (no answer)")
+        tried += [f"{name} (no answer)" for name in self._declined]
         known = {
             "connected": self._connected,
             "authenticating": self.authenticating.is_set(),
@@ -102,13 +102,13 @@ class Login(asyncssh.SSHClient):
         self._note_offer()
         if self._password is not None:
             password, self._password = self._password, None
-        elif self._declined or self._passwords >= _PASSWORD_TRIES:
+        elif "password" in self._declined or self._passwords >= _PASSWORD_TRIES:
             return None
         else:
             again = " (the last one was wrong)" if self._passwords else ""
             answer = await self._prompter.password(f"Password for {self._who}{again}: ")
             if answer is None:
-                self._declined = True
+                self._declined.append("password")
                 return None
             password = answer
         self._passwords += 1
@@ -120,7 +120,7 @@ class Login(asyncssh.SSHClient):
 
     def kbdint_auth_requested(self) -> str | None:
         self._note_offer()
-        return None if self._declined or self._challenges >= _PASSWORD_TRIES else ""
+        return None if "keyboard-interactive" in self._declined or self._challenges >= _PASSWORD_TRIES else ""
 
     async def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
@@ -133,7 +133,7 @@ class Login(asyncssh.SSHClient):
             return [password]
         answers = await self._prompter.challenge(name or f"Login on {self._who}", instructions, prompts)
         if answers is None:
-            self._declined = True
+            self._declined.append("keyboard-interactive")
             return None
         self._challenges += 1
         return answers

@@ -9,8 +9,9 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -41,7 +42,7 @@ class TerminalPrompter:
         )
         question = "Trust it and store it (yes/no)? "
         while True:
-            answer = await _in_thread(lambda: _ask(text + question, show=True))
+            answer = await _in_thread(_ask, text + question, True)
             if answer is None:
                 return False
             word = answer.strip().lower()
@@ -50,17 +51,17 @@ class TerminalPrompter:
             text, question = "", "Please type yes or no: "
 
     async def password(self, prompt: str) -> str | None:
-        return await _in_thread(lambda: _ask(prompt, show=False))
+        return await _in_thread(_ask, prompt, False)
 
     async def passphrase(self, path: str) -> str | None:
-        return await _in_thread(lambda: _ask(f"Passphrase for {path}: ", show=False))
+        return await _in_thread(_ask, f"Passphrase for {path}: ", False)
 
     async def challenge(self, title: str, instructions: str, prompts: Sequence[tuple[str, bool]]) -> list[str] | None:
         head = "".join(f"{printable(text)}\n" for text in (title, instructions) if text.strip())
         answers = []
         for text, show in prompts:
             question, head = head + printable(text), ""
-            answer = await _in_thread(lambda question=question, show=show: _ask(question, show))  # type: ignore[misc]
+            answer = await _in_thread(_ask, question, show)
             if answer is None:
                 return None
             answers.append(answer)
@@ -99,7 +100,7 @@ def _line(read: Callable[[], bytes]) -> str | None:
     return data.decode(errors="surrogateescape").rstrip("\r\n") if data else None
 
 
-async def _in_thread(function: Callable[[], T]) -> T:
+async def _in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a blocking question in a thread of its own, which does not hold up the end of the program after ctrl-c.
 
     The terminal is put back as it was when the question is given up.
@@ -119,7 +120,7 @@ async def _in_thread(function: Callable[[], T]) -> T:
         result: T | None = None
         error: BaseException | None = None
         try:
-            result = function()
+            result = function(*args, **kwargs)
         except BaseException as raised:
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
@@ -136,7 +137,7 @@ async def _in_thread(function: Callable[[], T]) -> T:
         raise
 
 
-def _terminal_state() -> list[object] | None:
+def _terminal_state() -> list[Any] | None:
     try:
         return list(termios.tcgetattr(sys.__stderr__ or 2))
     except (termios.error, OSError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 import asyncssh
@@ -22,6 +22,8 @@ MAX_CHANNELS = 4
 START_TIMEOUT = 20.0
 """Seconds that a login shell may take to come to our command."""
 _CLOSE_TIMEOUT = 3.0
+_REFUSED_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Seconds between the tries of a refused session."""
 
 
 class Slots:
@@ -30,9 +32,10 @@ class Slots:
     def __init__(self, limit: int, target: str) -> None:
         self._limit = limit
         self._target = target
-        self._changed = asyncio.Event()
+        self._ended = asyncio.Event()
         self.used = 0
-        self._short = 0
+        self.short = 0
+        """How many of the used ones hold programs that end soon."""
 
     async def take(self, short: bool) -> None:
         """Take a slot, `short` for a program that ends soon.
@@ -41,26 +44,32 @@ class Slots:
             ChannelRefused: all are taken by programs that stay.
         """
         while self.used >= self._limit:
-            if not await self.change():
+            if not self.short:
                 raise ChannelRefused(
                     f"All {self._limit} channels to {self._target} are taken by programs that stay. Close one of them first."
                 )
+            await self.one_ended()
         self.used += 1
-        self._short += short
+        self.short += short
+
+    def withdraw(self, short: bool) -> None:
+        """Give a slot back in which nothing ran."""
+        self.used -= 1
+        self.short -= short
 
     def give(self, short: bool) -> None:
-        """Give a slot back."""
-        self.used -= 1
-        self._short -= short
-        self._changed.set()
+        """Give a slot back whose program has ended, or which was given up."""
+        self.withdraw(short)
+        self._ended.set()
 
-    async def change(self) -> bool:
-        """Wait until a slot was given back; `False` at once if nobody holds one for a short time."""
-        if not self._short:
-            return False
-        self._changed.clear()
-        await self._changed.wait()
-        return True
+    def wake(self) -> None:
+        """Let those that wait look again: nobody may be left to wake them."""
+        self._ended.set()
+
+    async def one_ended(self) -> None:
+        """Wait for the next `give`."""
+        self._ended.clear()
+        await self._ended.wait()
 
 
 class SshLink:
@@ -70,7 +79,7 @@ class SshLink:
         connection: logged in.
         login: saw the connection come and will see it go.
         attempt: how it was made, for the sentences.
-        hops: jump hosts in between, nearest first; closed with the link.
+        beneath: what carries the connection (jump hosts, a proxy command); closed after it.
         notes: sentences worth showing once, for example that a host key could not be stored.
     """
 
@@ -79,13 +88,13 @@ class SshLink:
         connection: asyncssh.SSHClientConnection,
         login: Login,
         attempt: Attempt,
-        hops: Sequence[asyncssh.SSHClientConnection] = (),
+        beneath: contextlib.AsyncExitStack,
         notes: Sequence[str] = (),
     ) -> None:
         self._connection = connection
         self._login = login
         self._attempt = attempt
-        self._hops = tuple(hops)
+        self._beneath = beneath
         self._slots = Slots(MAX_CHANNELS, attempt.target)
         self._channels: set[SshChannel] = set()
         self._closing = False
@@ -96,20 +105,20 @@ class SshLink:
         return self._attempt.target
 
     async def run(self, script: str, *, argv: Sequence[str] = (), stdin: bytes = b"", timeout: float) -> Completed:
-        started = False
         channel: SshChannel | None = None
         try:
             async with asyncio.timeout(timeout):
                 channel = await self._start(script, argv, short=True)
-                started = True
                 return await self._finish(channel, stdin)
         except TimeoutError:
-            what = (
-                "It may still be running there."
-                if started
-                else "It was not started: no channel came free, or the box is overloaded."
-            )
-            raise LinkTimeout(f"A command on {self.target} did not end within {timeout:g} s. {what}") from None
+            raise LinkTimeout(
+                f"A command on {self.target} did not end within {timeout:g} s. "
+                + (
+                    "It may still be running there."
+                    if channel
+                    else "It may not have begun: the box is slow, or no channel came free."
+                )
+            ) from None
         finally:
             if channel is not None:
                 channel.abandon()
@@ -130,7 +139,8 @@ class SshLink:
         self._closing = True
         for channel in tuple(self._channels):
             channel.abandon()
-        await close_connections([*self._hops, self._connection])
+        await close_connection(self._connection)
+        await self._beneath.aclose()
 
     async def __aenter__(self) -> SshLink:
         return self
@@ -167,21 +177,36 @@ class SshLink:
         return channel
 
     async def _session(self, line: str, short: bool) -> asyncssh.SSHClientProcess[bytes]:
-        """A slot and a session in it; a refused one is asked for again when one of ours has ended."""
+        """A slot and a session in it. A refused one is asked for again when one of ours has ended, and a few times anyhow:
+        sshd counts a session for a moment longer than it lasts."""
+        pauses = iter(_REFUSED_PAUSES)
         while True:
             await self._slots.take(short)
-            used = self._slots.used
             try:
                 return await self._connection.create_process(line, encoding=None, request_pty=False, term_type=None)
-            except BaseException as error:
-                self._slots.give(short)
-                if not isinstance(error, (asyncssh.Error, OSError)):
+            except (OSError, asyncssh.Error) as error:
+                self._slots.withdraw(short)
+                refusal = self._lost(error) if self._connection.is_closed() else self._explain(error, self._slots.used)
+                try:
+                    await self._after(refusal, pauses)
+                except BaseException:
+                    self._slots.wake()
                     raise
-                if self._connection.is_closed():
-                    raise self._lost(error) from error
-                refused = self._explain(error, used - 1)
-                if not (isinstance(refused, ChannelRefused) and await self._slots.change()):
-                    raise refused from error
+            except BaseException:
+                self._slots.give(short)
+                raise
+
+    async def _after(self, refusal: LinkError, pauses: Iterator[float]) -> None:
+        """Wait until a refused session may be asked for again; raise the refusal where that makes no sense."""
+        if not isinstance(refusal, ChannelRefused):
+            raise refusal
+        if self._slots.short:
+            await self._slots.one_ended()
+            return
+        pause = next(pauses, None)
+        if pause is None:
+            raise refusal
+        await asyncio.sleep(pause)
 
     async def _finish(self, channel: SshChannel, stdin: bytes) -> Completed:
         feeder = asyncio.create_task(channel.feed(stdin), name="input of a command")
@@ -214,12 +239,11 @@ class SshLink:
         return lost if isinstance(lost, LinkLost) else LinkLost(str(lost))
 
 
-async def close_connections(connections: Sequence[asyncssh.SSHClientConnection]) -> None:
-    """Close connections, the last first, and wait a little for each; never raises for a broken one."""
-    for connection in reversed(connections):
-        connection.close()
-        with contextlib.suppress(OSError, asyncssh.Error, TimeoutError):
-            async with asyncio.timeout(_CLOSE_TIMEOUT):
-                await connection.wait_closed()
-                continue
+async def close_connection(connection: asyncssh.SSHClientConnection) -> None:
+    """Close a connection and wait a little for its end; never raises for a broken one."""
+    connection.close()
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT):
+            await connection.wait_closed()
+    except (OSError, asyncssh.Error):  # TimeoutError is an OSError
         connection.abort()

@@ -57,11 +57,11 @@ def _split_user(text: str, rest: str, url: bool) -> tuple[str | None, str]:
         return None, rest
     if url:
         user = urllib.parse.unquote(user)
-        if ":" in user:
-            raise ValueError(
-                f"The address for {host!r} carries a password. Leave it out (it would stay in your shell history): "
-                "you are asked for it."
-            )
+    if ":" in user:
+        raise ValueError(
+            f"The address for {host!r} carries a password. Leave it out (it would stay in your shell history): "
+            "you are asked for it."
+        )
     if not user:
         raise ValueError(f"{text!r} has an empty user name before the @.")
     return user, host

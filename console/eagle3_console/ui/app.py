@@ -61,6 +61,7 @@ class ConsoleApp(App[None]):
         self._wall = wall
         self._glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
         self._busy: set[str] = set()
+        self._keys: tuple[bool | None, ...] = ()
         self._faults = itertools.count(1)
         self.state: ConsoleState = initial(wall(), target)
         self._dashboard = Dashboard(self.state, wall(), self._glyphs, target, readonly)
@@ -109,7 +110,11 @@ class ConsoleApp(App[None]):
 
     def _draw(self) -> None:
         self._dashboard.show(self.state, self._wall())
-        self.refresh_bindings()
+        keys = tuple(self.check_action(action, ()) for action in (*ACTS, "reconnect"))
+        if keys != self._keys:
+            # Only then: the footer is built anew each time.
+            self._keys = keys
+            self.refresh_bindings()
 
     def _complain(self, name: str, text: str, cure: str = "") -> None:
         alert = Alert(self._wall(), "error", f"{name}-{next(self._faults)}", text, cure)
@@ -277,6 +282,10 @@ class ConsoleApp(App[None]):
     def action_detach(self) -> None:
         """Leave; nothing on the box stops."""
         self.exit(message=self.farewell())
+
+    async def action_quit(self) -> None:
+        """ctrl+q is Textual's own key for the same."""
+        self.action_detach()
 
     def farewell(self) -> str:
         """What goes on without the console, and how to come back to it."""

@@ -9,15 +9,16 @@ from collections.abc import Iterable, Sequence
 from textual.content import Content
 
 from eagle3_console import units
-from eagle3_console.alerts import ranks
+from eagle3_console.alerts import STARTING, ranks
 from eagle3_console.events import Alert, Level, Status
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.log_buffer import safe
 
-LEVEL_STYLE: dict[Level, str] = {"info": "$text", "warning": "$text-warning", "error": "$text-error"}
+MUTED = "$foreground-muted"
+LEVEL_STYLE: dict[Level, str] = {"info": "", "warning": "$text-warning", "error": "$text-error"}
 STEP_STYLE: dict[Status, str] = {
-    "todo": "$text-muted",
+    "todo": MUTED,
     "running": "bold $text-accent",
     "done": "$text-success",
     "failed": "bold $text-error",
@@ -89,9 +90,9 @@ def draw_header(view: View, target: str, readonly: bool) -> Content:
     if readonly:
         name = name + words(("read-only", "reverse"), "  ")
     if not connection.live:
-        as_of = f"as of {units.clock(state.as_of)} {glyphs.dot} " if state.as_of is not None else ""
-        sentence = words((f"{glyphs.lost} {connection.word}", "bold $text-warning"), f"  {as_of}{connection.sentence}")
-        return spread(name + sentence, right, view.width, glyphs)
+        as_of = f"  shown as of {units.clock(state.as_of)}" if state.as_of is not None else ""
+        lost = words((f"{glyphs.lost} {connection.word}", "bold $text-warning"), as_of)
+        return spread(name + lost, right, view.width, glyphs)
     latency = f" {connection.latency_ms:.0f} ms" if connection.latency_ms is not None else ""
     left = name + words((f"{glyphs.live} {connection.word}{latency}", "$text-success"))
     room = view.width - left.cell_length - right.cell_length - 4
@@ -111,7 +112,7 @@ def _facts(view: View) -> list[Content]:
     if server.job is not None:
         parts.append(patch_words(view))
     gap = Content(f" {glyphs.dot} ")
-    return [gap.join(parts[skip:]) for skip in range(len(parts))] + [Content("")]
+    return [gap.join(parts), gap.join([*parts[:1], *parts[2:]]), gap.join(parts[-1:]), Content("")]
 
 
 def patch_words(view: View) -> Content:
@@ -121,33 +122,45 @@ def patch_words(view: View) -> Content:
     if server.log.refused is not None:
         return words((f"patch {view.glyphs.failed} refused", "bold $text-error"))
     seen, wanted = ranks(server)
-    sign, style = (view.glyphs.done, "$text-success") if seen >= wanted else (view.glyphs.todo, "$text-warning")
+    sign, style = view.glyphs.todo, MUTED if server.phase in STARTING else "$text-warning"
+    if seen >= wanted:
+        sign, style = view.glyphs.done, "$text-success"
     return words((f"patch {sign} {seen}/{wanted} ranks", style))
 
 
 def draw_checklist(view: View) -> Content:
-    """What is done, what runs, what comes, and the last thing said about it."""
+    """What is done, what runs, what comes, and the last thing said about it; without a link, what is done about that."""
+    glyphs = view.glyphs
+    connection = view.state.connection
+    if not connection.live:
+        return words((f" {glyphs.warning} {connection.sentence}", "bold $text-warning"))
+    whole, brief = _steps(view, details=True), _steps(view, details=False)
+    line = first_that_fits([whole, brief], view.width)
+    if view.state.notes:
+        room = view.width - line.cell_length - 4
+        if room >= 12:
+            line = line + "   " + clip(words((view.state.notes[-1].text, MUTED)), room, glyphs)
+    return line
+
+
+def _steps(view: View, details: bool) -> Content:
+    """The steps in one line; without `details`, what is done is only ticked."""
     glyphs = view.glyphs
     signs = {"todo": glyphs.todo, "running": glyphs.running, "done": glyphs.done, "failed": glyphs.failed}
     parts = []
     for step in view.state.steps:
-        detail = f" {step.detail}" if step.detail else ""
+        detail = f" {step.detail}" if step.detail and (details or step.status != "done") else ""
         failed = " failed" if step.status == "failed" and "failed" not in detail else ""
         parts.append(words((f"{signs[step.status]} {step.name}{failed}{detail}", STEP_STYLE[step.status])))
-    line = Content(" ") + Content("  ").join(parts)
-    if view.state.notes:
-        room = view.width - line.cell_length - 4
-        if room >= 12:
-            line = line + "   " + clip(words((view.state.notes[-1].text, "$text-muted")), room, glyphs)
-    return line
+    return Content(" ") + Content("  ").join(parts)
 
 
 def alert_line(alert: Alert, view: View, clock: bool = True) -> Content:
     """``01:52 ▲ warning  text (cure)``."""
     sign = {"info": view.glyphs.info, "warning": view.glyphs.warning, "error": view.glyphs.failed}[alert.level]
     when = f"{units.clock_short(alert.at, view.now)} " if clock else ""
-    cure = (f"  {view.glyphs.arrow} {alert.cure}", "$text-muted") if alert.cure else ("", "")
-    return words(when, (f"{sign} {alert.level}", f"bold {LEVEL_STYLE[alert.level]}"), f"  {alert.text}", cure)
+    cure = (f"  {view.glyphs.arrow} {alert.cure}", MUTED) if alert.cure else ("", "")
+    return words(when, (f"{sign} {alert.level}", f"bold {LEVEL_STYLE[alert.level]}".strip()), f"  {alert.text}", cure)
 
 
 def draw_events(view: View) -> list[Content]:
@@ -156,13 +169,10 @@ def draw_events(view: View) -> list[Content]:
     if view.height <= 1:
         if state.alerts:
             return [alert_line(state.alerts[-1], view)]
-        return [words(("no alerts", "$text-muted"))]
+        return [words(("no alerts", MUTED))]
     entries = list(state.alerts) + [Alert(note.at or 0.0, "info", "note", note.text) for note in state.notes]
     entries.sort(key=lambda entry: entry.at)
-    lines: list[Content] = []
-    for entry in reversed(entries):
-        line = alert_line(entry, view)
-        lines.extend([line] if view.height < 12 else line.wrap(max(20, view.width)))
-        if len(lines) >= view.height:
-            break
-    return lines or [words(("nothing yet", "$text-muted"))]
+    newest_first = [alert_line(entry, view) for entry in reversed(entries)]
+    whole = [part for line in newest_first for part in line.wrap(max(20, view.width))]
+    lines = whole if len(whole) <= view.height or view.height >= 12 else newest_first
+    return lines or [words(("nothing yet", MUTED))]

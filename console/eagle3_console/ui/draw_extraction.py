@@ -8,7 +8,7 @@ from textual.content import Content
 
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
-from eagle3_console.ui.draw import View, flow, words, wrap
+from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
 from eagle3_remote.protocol import ExtractState, ExtractStatus
 
 _STATE_STYLE = {
@@ -24,19 +24,20 @@ def draw_extraction(view: View) -> list[Content]:
     """Bar, rates, sizes, end; the plot is drawn by its own widget below."""
     snapshot = view.state.snapshot
     if snapshot is None:
-        return [words(("waiting for the box", "$text-muted"))]
+        return [words(("waiting for the box", MUTED))]
     extract = snapshot.extract
     if extract is None:
-        return [words((_nothing_yet(view), "$text-muted"))]
+        plan = [line for text in view.state.plan for line in wrap(text, view.width)]
+        return [words((_nothing_yet(view), MUTED)), *plan]
     lines = [_bar(extract, view)]
     if view.height == 1:
         return lines
     if extract.state in (ExtractState.FAILED, ExtractState.PAUSED) and extract.sentence:
         lines += wrap(extract.sentence, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
     for group in (_rates(extract), _sizes(extract, view), _counts(extract)):
-        lines += flow(group, view.width)
+        lines += flow(group, view.width, gap="  ")
     if extract.spec is not None and len(lines) < view.height:
-        lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", "$text-muted")))
+        lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", MUTED)))
     return lines
 
 
@@ -56,13 +57,14 @@ def _bar(extract: ExtractStatus, view: View) -> Content:
     rest = f"  {units.n_of(extract.stored, extract.total)}  {units.percent(extract.stored, extract.total)}  "
     filled, empty = view.glyphs.bar(fraction, max(4, view.width - len(rest) - len(state)))
     style = _STATE_STYLE.get(extract.state, "$text-accent")
-    return words((filled, "$success"), (empty, "$text-muted"), (rest, "bold"), (state, f"bold {style}"))
+    return words((filled, "$success"), (empty, MUTED), (rest, "bold"), (state, f"bold {style}"))
 
 
 def _rates(extract: ExtractStatus) -> Iterator[Content]:
     if extract.state in EXTRACTING:
         yield words((f"{units.rate(extract.samples_per_s)} samples/s now", "bold"))
-    yield words(f"{units.rate(extract.mean_samples_per_s)} samples/s mean")
+    unit = "" if extract.state in EXTRACTING else "samples/s "
+    yield words(f"{units.rate(extract.mean_samples_per_s)} {unit}mean")
     if extract.state in EXTRACTING:
         yield words(f"{units.rate(extract.tokens_per_s)} tok/s")
         yield words(f"{units.bytes_rate(extract.bytes_per_s):>9}")

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from eagle3_console import units
 from eagle3_console.alerts import SERVING, STARTING
-from eagle3_console.ui.draw import View, flow, patch_words, words, wrap
+from eagle3_console.ui.draw import MUTED, View, flow, patch_words, words, wrap
 from eagle3_remote.protocol import Phase, ServerStatus
 
 PHASE_NAMES = {
@@ -36,33 +36,33 @@ def draw_server(view: View) -> list[Content]:
     """The phase first, then what matters in it: bar and phases while it starts, load when it serves, cause when it failed."""
     snapshot = view.state.snapshot
     if snapshot is None:
-        return [words(("waiting for the box", "$text-muted"))]
+        return [words(("waiting for the box", MUTED))]
     server = snapshot.server
     head = _head(server, view)
     if server.phase is Phase.FAILED:
-        return [head, *_failure(server, view)]
+        return [*head, *_failure(server, view, view.height - len(head))]
     if server.phase in STARTING:
         bar = [_shards(server, view)] if server.log.shards_total else []
         phases = flow(_phases(server, view), view.width)
-        last = wrap(server.log.last_line, view.width, "$text-muted") if server.log.last_line else []
-        room = view.height - 1 - len(bar)
+        last = wrap(server.log.last_line, view.width, MUTED) if server.log.last_line else []
+        room = view.height - len(head) - len(bar)
         if room <= len(phases):
             phases = phases[: max(0, room - 1)]
-        return [head, *bar, *phases, *last[: max(0, room - len(phases))]]
+        return [*head, *bar, *phases, *last[: max(0, room - len(phases))]]
     if server.phase in SERVING:
-        load = flow(_load(server, view), view.width)
+        load = flow(_load(server, view), view.width, gap="  ")
         phases = flow(_phases(server, view), view.width)
-        lines = [head, *load, *flow(_setup(server, view), view.width)]
+        lines = [*head, *load, *flow(_setup(server, view), view.width)]
         if len(lines) + len(phases) <= view.height:
-            lines[1:1] = phases
+            lines[len(head) : len(head)] = phases
         return lines
     if server.job is None:
-        return [head, *wrap(server.sentence, view.width), words(("s starts the server", "$text-muted"))]
-    return [head, *wrap(server.sentence, view.width)]
+        return [*head, *wrap(server.sentence, view.width), words(("s starts the server", MUTED))]
+    return [*head, *wrap(server.sentence, view.width)]
 
 
-def _head(server: ServerStatus, view: View) -> Content:
-    style = {Phase.FAILED: "$text-error", Phase.UNRESPONSIVE: "$text-error", Phase.NOT_RUNNING: "$text-muted"}.get(
+def _head(server: ServerStatus, view: View) -> list[Content]:
+    style = {Phase.FAILED: "$text-error", Phase.UNRESPONSIVE: "$text-error", Phase.NOT_RUNNING: MUTED}.get(
         server.phase, "$text-success" if server.phase in SERVING else "$text-accent"
     )
     parts: list[str] = []
@@ -76,8 +76,11 @@ def _head(server: ServerStatus, view: View) -> Content:
         parts.append(f":{server.spec.port}")
         parts.append(f"tp {server.spec.tp}")
         parts.append(f"radix cache {'ON' if server.spec.radix_cache else 'off'}")
-    gap = f" {view.glyphs.dot} "
-    return words((server.phase.value.replace("-", " ").upper(), f"bold {style}"), "  ", gap.join(parts))
+    name = words((server.phase.value.replace("-", " ").upper(), f"bold {style}"))
+    lines = flow((words(part) for part in parts), view.width - name.cell_length - 2, f" {view.glyphs.dot} ")
+    if not lines:
+        return [name]
+    return [name + "  " + lines[0], *(Content(" " * (name.cell_length + 2)) + line for line in lines[1:])]
 
 
 def _shards(server: ServerStatus, view: View) -> Content:
@@ -85,7 +88,7 @@ def _shards(server: ServerStatus, view: View) -> Content:
     done, total = log.shards_done or 0, log.shards_total or 0
     rest = f" {units.n_of(done, total)} shards  {log.shard_rate or '-'}  ETA {log.shard_eta or '-'}"
     filled, empty = view.glyphs.bar(done / total if total else 0.0, max(8, min(60, view.width - len(rest))))
-    return words((filled, "$accent"), (empty, "$text-muted"), rest)
+    return words((filled, "$accent"), (empty, MUTED), rest)
 
 
 def _phases(server: ServerStatus, view: View) -> Iterator[Content]:
@@ -102,7 +105,7 @@ def _phases(server: ServerStatus, view: View) -> Iterator[Content]:
         elif phase in begun or server.phase in SERVING:
             yield words((f"{view.glyphs.done} {name}{seconds}", "$text-success"))
         else:
-            yield words((f"{view.glyphs.todo} {name}", "$text-muted"))
+            yield words((f"{view.glyphs.todo} {name}", MUTED))
 
 
 def _took(server: ServerStatus) -> dict[Phase, float]:
@@ -110,10 +113,8 @@ def _took(server: ServerStatus) -> dict[Phase, float]:
     spans = server.log.spans
     took: dict[Phase, float] = {}
     for index, span in enumerate(spans):
-        if index + 1 < len(spans):
-            end = spans[index + 1].at
-        else:
-            end = server.uptime if span.phase is server.phase else None
+        last = server.uptime if span.phase is server.phase else None
+        end = spans[index + 1].at if index + 1 < len(spans) else last
         if span.at is not None and end is not None:
             took[span.phase] = end - span.at
     return took
@@ -132,7 +133,7 @@ def _load(server: ServerStatus, view: View) -> Iterator[Content]:
     if log.cached_tokens:
         yield words((f"{view.glyphs.failed} cached {units.number(log.cached_tokens)} tokens", "bold $text-error"))
     else:
-        yield words("cached 0")
+        yield words("cached tokens 0")
 
 
 def _setup(server: ServerStatus, view: View) -> Iterator[Content]:
@@ -147,12 +148,12 @@ def _setup(server: ServerStatus, view: View) -> Iterator[Content]:
         yield words(f"chunk {units.number(server.log.chunked_prefill_size)}")
 
 
-def _failure(server: ServerStatus, view: View) -> list[Content]:
+def _failure(server: ServerStatus, view: View, height: int) -> list[Content]:
     log = server.log
     cause = log.root_cause or log.refused or server.sentence
     name = f"{log.failure}: " if log.failure else ""
-    reason = wrap(f"{view.glyphs.failed} {name}{cause}", view.width, "$text-error", indent="  ")
+    reason = wrap(f"{view.glyphs.failed} {name}{cause}", view.width, "bold $text-error", indent="  ")
     advice = wrap(f"{view.glyphs.arrow} {log.advice}", view.width, "bold", indent="  ") if log.advice else []
-    room = max(1, view.height - 1 - len(advice))
-    rest = wrap(server.sentence, view.width, "$text-muted") if server.sentence not in (cause, "") else []
+    room = max(1, height - len(advice))
+    rest = wrap(server.sentence, view.width, MUTED) if server.sentence not in (cause, "") else []
     return [*reason[:room], *advice, *rest]

@@ -47,7 +47,7 @@ KEYS = (
     Key("zoom", "z", "z", "zoom", "zoom", "one panel in full, and back"),
     Key("back", "escape", "esc", "back", "back", "leave the search, then the zoom"),
     Key("help", "question_mark", "?", "help", "help", "this list", True),
-    Key("detach", "q,ctrl+q", "q", "detach", "detach", "leave; everything on the box goes on", True),
+    Key("detach", "q", "q", "detach", "detach", "leave; everything on the box goes on", True),
 )
 
 ACTS = ("deploy", "server_start", "server_restart", "probe", "extract_start", "stop")

@@ -6,15 +6,16 @@ first plot, used from the event loop's thread alone, and no fault of it reaches 
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from textual.content import Content
 
-from eagle3_console import units
 from eagle3_console.alerts import Sample
-from eagle3_console.ui.draw import words
+from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
 
 MIN_HEIGHT = 5
@@ -31,7 +32,7 @@ def plot_lines(history: Sequence[Sample], width: int, height: int, glyphs: Glyph
         return []
     newest = history[-1].t
     points = [((sample.t - newest) / 60.0, sample.samples_per_s) for sample in _thinned(history, 2 * width)]
-    title = words(("samples/s", "$text-muted"))
+    title = words(("samples/s", MUTED))
     if height > MIN_HEIGHT and glyphs.bar_parts:
         drawn = _plotext(points, width, height - 1)
         if drawn is not None:
@@ -53,11 +54,23 @@ def _top(values: Sequence[float]) -> float:
     return next(unit * factor for factor in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if unit * factor >= peak)
 
 
-def _plotext(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str] | None:
-    """Lines of a plot without colour, or `None` where plotext does not work here."""
+@functools.lru_cache(1)
+def load_plotext() -> Any:
+    """The library, loaded at the first plot; `None` where it cannot be."""
     try:
         import plotext
+    except ImportError as error:
+        _log.warning("plots are drawn as columns, since plotext cannot be loaded: %s", error)
+        return None
+    return plotext
 
+
+def _plotext(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str] | None:
+    """Lines of a plot without colour, or `None` where plotext does not work here."""
+    plotext = load_plotext()
+    if plotext is None:
+        return None
+    try:
         top, start = _top([y for _, y in points]), points[0][0]
         figure = plotext.figure
         plotext.terminal.limit(False, False)
@@ -72,13 +85,13 @@ def _plotext(points: Sequence[tuple[float, float]], width: int, height: int) -> 
         lines = [line.rstrip() for line in figure.build().string(colorless=True).splitlines()]
     except Exception as error:
         # Whatever goes wrong in a compiled plotting library is no reason to lose the screen.
-        _log.warning("plotext cannot draw here: %s", error)
+        _log.debug("plotext cannot draw this: %s", error)
         return None
     return lines[:height] if lines else None
 
 
 def _ago(minutes: float) -> str:
-    return f"-{units.duration(-minutes * 60)}"
+    return f"{minutes:.0f} min" if minutes <= -2 else f"{minutes * 60:.0f} s"
 
 
 def _tick(value: float) -> str:

@@ -33,14 +33,25 @@ def chain() -> None:
 
 
 def install() -> None:
-    """Arrange for the patch; a server that asked for dumps and cannot get them must not serve without."""
-    sys.path.append(os.path.dirname(os.path.dirname(HERE)))
+    """Arrange for the patch; a server that asked for dumps and cannot get them must not serve without.
+
+    The package is taken from this very release, wherever else one of its name may be installed.
+    """
+    package = os.path.dirname(HERE)
     try:
+        spec = importlib.util.spec_from_file_location(
+            "eagle3_patch", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+        )
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{package} is no package")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["eagle3_patch"] = module
+        spec.loader.exec_module(module)
         from eagle3_patch import hooks
 
         hooks.install()
     except Exception as error:
-        reason = f"the patch beside {HERE} does not load ({type(error).__name__}: {error}): deploy it again"
+        reason = f"the patch in {package} does not load ({type(error).__name__}: {error}): deploy it again"
         line = "eagle3-patch refused: " + json.dumps({"reason": reason})
         sys.stdout.write(f"\n{line}\n")
         sys.stdout.flush()

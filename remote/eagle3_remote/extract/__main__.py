@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from eagle3_remote.extract.errors import EXIT_NOT_FIT, ExtractionError
+from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.protocol import ExtractSpec, ExtractState, decode
 
@@ -48,8 +49,8 @@ def check_packages() -> None:
         )
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run one extraction; returns the exit code."""
+def main(argv: Sequence[str], tuning: Tuning | None = None) -> int:
+    """Run one extraction; returns the exit code. `tuning` is another patience than a real server deserves."""
     if len(argv) != 1:
         say("Usage: main([RUN_DIR])")
         return EXIT_NOT_FIT
@@ -64,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
         check_packages()
         from eagle3_remote.extract.run import extract
 
-        return extract(run_dir, spec, reporter)
+        return extract(run_dir, spec, reporter, tuning)
     except ExtractionError as error:
         reporter.enter(ExtractState.FAILED, str(error))
         return error.exit_code

@@ -156,7 +156,7 @@ def settle(dataset: Dataset, journal: Journal, layers: int, hidden_size: int) ->
         elif entry.name.startswith(TMP_PREFIX):
             os.unlink(entry.path)
             temporary += 1
-    if journal.targets():
+    if journal.moves():
         finish_moves(dataset, journal)
         sizes = {row: os.path.getsize(os.path.join(dataset.states, file_name(row))) for row in _rows_on_disk(dataset)}
     missing = [entry.line for entry in journal.stored() if sizes.get(entry.row) != entry.bytes]
@@ -207,17 +207,17 @@ def close_holes(dataset: Dataset, journal: Journal) -> None:
 
 def finish_moves(dataset: Dataset, journal: Journal) -> None:
     """Do what is left of the planned renames."""
-    entries, targets = journal.moves(), journal.targets()
-    moves = [(entry.row, targets[entry.line]) for entry in entries]
-    done = moves_done(moves, _rows_on_disk(dataset))
-    if done is None:
-        entries = _tell_apart(dataset, journal, entries, targets)
-        done = 0
-    for entry in entries[done:]:
-        source, target = (os.path.join(dataset.states, file_name(row)) for row in (entry.row, targets[entry.line]))
-        os.rename(source, target)
+    planned = journal.moves()
+    done = moves_done([(entry.row, target) for entry, target in planned], _rows_on_disk(dataset))
+    left = planned[done:] if done is not None else _tell_apart(dataset, journal, planned)
+    for entry, target in left:
+        os.rename(_path(dataset, entry.row), _path(dataset, target))
     sync_dir(dataset.states)
     journal.moves_done()
+
+
+def _path(dataset: Dataset, row: int) -> str:
+    return os.path.join(dataset.states, file_name(row))
 
 
 def moves_done(moves: list[tuple[int, int]], present: set[int]) -> int | None:
@@ -236,26 +236,25 @@ def moves_done(moves: list[tuple[int, int]], present: set[int]) -> int | None:
     return None
 
 
-def _tell_apart(dataset: Dataset, journal: Journal, entries: list[Entry], targets: dict[int, int]) -> list[Entry]:
-    """A file is missing: find by checksum which renames are done. Returns the entries still to be moved; lost ones wait again."""
-    to_move, lost, claimed = [], [], set()
-    for entry in entries:
-        for row in (targets[entry.line], entry.row):
-            path = os.path.join(dataset.states, file_name(row))
-            if (
-                row not in claimed
-                and os.path.exists(path)
-                and os.path.getsize(path) == entry.bytes
-                and file_crc(path) == entry.crc32
-            ):
-                claimed.add(row)
-                if row == entry.row:
-                    to_move.append(entry)
-                break
-        else:
+def _tell_apart(dataset: Dataset, journal: Journal, planned: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
+    """Somebody else took a file: find by checksum which renames are done. Returns those to be done; lost samples wait again."""
+    left: list[tuple[Entry, int]] = []
+    lost: list[int] = []
+    claimed: set[int] = set()
+    for entry, target in planned:
+        there = [row for row in (target, entry.row) if row not in claimed and _holds(_path(dataset, row), entry)]
+        if not there:
             lost.append(entry.line)
+            continue
+        claimed.add(there[0])
+        if there[0] == entry.row:
+            left.append((entry, target))
     journal.set_missing(lost)
-    return to_move
+    return left
+
+
+def _holds(path: str, entry: Entry) -> bool:
+    return os.path.exists(path) and os.path.getsize(path) == entry.bytes and file_crc(path) == entry.crc32
 
 
 def write_json(path: str, value: Any) -> None:

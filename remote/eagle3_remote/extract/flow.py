@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
-import dataclasses
 import os
 import time
 from collections.abc import Callable
@@ -19,37 +18,17 @@ from typing import TypeVar
 from eagle3_patch import layout
 from eagle3_remote.extract import checks, collect, space
 from eagle3_remote.extract.client import Client, ServerAway
-from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError, SampleFailure
+from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError, SampleFailure
 from eagle3_remote.extract.facts import check_server
 from eagle3_remote.extract.input import Sample, parse, read_line
-from eagle3_remote.extract.journal import CHECKED, FAILED, SENT, WAITING, Entry, Journal, StoredFile
+from eagle3_remote.extract.journal import CHECKED, FAILED, SENT, WAITING, Entry, Journal
 from eagle3_remote.extract.plan import Plan
+from eagle3_remote.extract.policy import Budget, Failures, Tuning
 from eagle3_remote.extract.progress import Reporter, say
+from eagle3_remote.extract.storing import Storer
 from eagle3_remote.protocol import ExtractState
 
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class Tuning:
-    """Patience and sizes; the defaults are for a real server."""
-
-    min_timeout: float = 120.0
-    """Seconds a request may take at least; more where the rate so far predicts more."""
-    dump_timeout: float = 120.0
-    """Seconds from the answer to the complete dump."""
-    server_wait: float = 600.0
-    """Seconds to wait for a server that is away."""
-    server_losses: int = 3
-    """So often the server may go away within one run."""
-    attempts: int = 3
-    streak: int = 3
-    """So many samples in a row failing in one way end the run."""
-    threads: int = 4
-    poll: float = 0.5
-    commit_every: float = 0.1
-    """Seconds over which stored files are made durable and journalled together."""
-
 
 _PREDICTION_SLACK = 4.0
 _QUEUE = 256
@@ -64,16 +43,12 @@ class Flow:
         self._wake = asyncio.Event()
         self._queue: collections.deque[Entry] = collections.deque()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._committing: list[tuple[StoredFile, Entry, str]] = []
-        self._tokens = 0
-        self._bytes = 0
-        self._byte_budget = max(space.room(plan.spec.dump_dir).free // 2, 1)
-        self._tries: collections.Counter[int] = collections.Counter()
-        self._lost: collections.Counter[int] = collections.Counter()
-        self._streak: dict[int, tuple[str, bool]] = {}
+        self._budget = Budget(plan.token_budget, max(space.room(plan.spec.dump_dir).free // 2, 1))
+        self._storer = Storer(plan, journal, reporter, self._budget, self._threads, tuning, self._wake)
+        self._failures = Failures(tuning.attempts, tuning.streak)
         self._away: str | None = None
         self._losses = 0
-        self._stopping = self._closing = False
+        self._stopping = False
         self._journal_runs: list[str] = journal.get("runs") or []
         self._end: BaseException | None = None
         self._dtype: str | None = journal.get("dtype")
@@ -81,14 +56,13 @@ class Flow:
         self._began = time.monotonic()
         self._tokens_done = 0
 
-    def stop(self) -> None:
-        """Send nothing more; what is in flight is finished."""
-        self._stopping = True
+    def stop(self, at_once: bool = False) -> None:
+        """Send nothing more; what is in flight is finished, or left where it must be `at_once`."""
+        self._stopping = self._storer.ending = True
+        if at_once:
+            for task in self._tasks:
+                task.cancel()
         self._wake.set()
-
-    @property
-    def stopped(self) -> bool:
-        return self._stopping
 
     async def run(self) -> None:
         """Return when nothing is waiting any more, or after `stop`.
@@ -96,7 +70,8 @@ class Flow:
         Raises:
             ExtractionError: three failures of one kind in a row (exit code 7, 6 for time-outs), or the server stays away (6).
         """
-        commits = asyncio.create_task(self._commit_for_ever())
+        commits = asyncio.create_task(self._storer.commit_until_closed())
+        commits.add_done_callback(self._done)
         try:
             await self._send_all()
             while self._tasks:
@@ -105,11 +80,13 @@ class Flow:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._closing = True
-            await commits
-            await self._commit()
-            await self._in_thread(self._sweep)
-            self._threads.shutdown()
+            self._storer.closing = True
+            await asyncio.wait([commits])
+            try:
+                await self._storer.commit()
+                await self._in_thread(self._sweep)
+            finally:
+                self._threads.shutdown()
         if self._end is not None:
             raise self._end
 
@@ -128,7 +105,7 @@ class Flow:
                 return
             if entry is not None and (why := self._no_room(entry)) is None:
                 self._queue.popleft()
-                self._start(entry)
+                await self._start(entry)
                 continue
             if entry is not None and why:
                 self._reporter.enter(ExtractState.PAUSED, why)
@@ -142,19 +119,18 @@ class Flow:
     def _no_room(self, entry: Entry) -> str | None:
         """`None`: send it. ``""``: the budgets are full. A sentence: a file system is."""
         plan, size = self._plan, self._plan.shape.file_bytes(entry.tokens)
-        if self._tasks and (self._tokens + entry.tokens > plan.token_budget or self._bytes + size > self._byte_budget):
+        if not self._budget.fits(entry.tokens, size):
             return ""
-        output = space.output_full(space.room(plan.dataset.root), self._bytes, size, plan.dataset.root)
+        output = space.output_full(space.room(plan.dataset.root), self._budget.bytes, size, plan.dataset.root)
         why = output or space.dump_full(space.room(plan.spec.dump_dir), size, plan.spec.dump_dir)
         # While work of ours is on its way out, the space may be ours and come back by itself.
-        return "" if why and self._bytes else why
+        return "" if why and self._budget.bytes else why
 
-    def _start(self, entry: Entry) -> None:
+    async def _start(self, entry: Entry) -> None:
+        await self._storer.note(lambda: self._journal.set_state(entry.line, SENT))
         if self._reporter.state is not ExtractState.RUNNING:
             self._reporter.enter(ExtractState.RUNNING, "Extracting.")
-        self._journal.set_state(entry.line, SENT)
-        self._tokens += entry.tokens
-        self._bytes += self._plan.shape.file_bytes(entry.tokens)
+        self._budget.take(entry.tokens, self._plan.shape.file_bytes(entry.tokens))
         self._show()
         task = asyncio.create_task(self._one(entry))
         self._tasks.add(task)
@@ -164,11 +140,16 @@ class Flow:
         self._tasks.discard(task)
         self._show()
         self._wake.set()
-        if not task.cancelled() and (error := task.exception()) is not None and self._end is None:
-            self._end = error
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._give_up(error)
+
+    def _give_up(self, error: BaseException | None) -> None:
+        """The first reason counts; what is in flight is still finished, but waits for no space."""
+        if error is not None and self._end is None:
+            self._end, self._storer.ending = error, True
 
     def _show(self) -> None:
-        self._reporter.in_flight, self._reporter.tokens_in_flight = len(self._tasks), self._tokens
+        self._reporter.in_flight, self._reporter.tokens_in_flight = len(self._tasks), self._budget.tokens
 
     async def _sleep_until_woken(self) -> None:
         try:
@@ -185,36 +166,35 @@ class Flow:
         folder = os.path.join(self._plan.spec.dump_dir, layout.folder_name(rid))
         handed_on = False
         try:
-            sample = await self._in_thread(lambda: self._read(entry))
-            await self._prefill(rid, sample)
+            sample = await self._prefill(rid, entry)
             await collect.wait_for_dump(folder, self._tuning.dump_timeout)
             expected = checks.Expected(
                 self._plan.boundaries, self._plan.spec.final, self._plan.model.hidden_size, self._dtype
             )
             checked = await self._in_thread(lambda: checks.check_dump(folder, expected, sample.ids))
-            self._learn(checked)
-            self._journal.set_state(entry.line, CHECKED)
-            copied = await self._store(folder, entry)
-            if copied is not None:
-                file = StoredFile(entry.line, entry.row, copied.bytes, copied.crc32, time.time())
-                self._committing.append((file, entry, folder))
-                handed_on = True
-                self._streak.clear()
+            await self._storer.note(lambda: self._learn(checked))
+            await self._storer.note(lambda: self._journal.set_state(entry.line, CHECKED))
+            handed_on = await self._storer.store(folder, entry)
+            if handed_on:
+                self._failures.stored()
                 self._tokens_done += entry.tokens
         except ServerAway as error:
-            self._lost_with_server(entry, error)
+            await self._lost_with_server(entry, error)
         except SampleFailure as failure:
-            self._failed(entry, failure)
+            await self._failed(entry, failure)
             if failure.kind == "timeout":
                 await self._client.abort(rid)
         finally:
             if not handed_on:
-                self._bytes -= self._plan.shape.file_bytes(entry.tokens)
+                self._budget.bytes -= self._plan.shape.file_bytes(entry.tokens)
                 await self._in_thread(lambda: collect.remove_dumps([folder]))
 
     def _read(self, entry: Entry) -> Sample:
-        with open(self._plan.spec.data, "rb") as file:
-            sample = parse(read_line(file, entry.line, entry.offset, entry.size), self._plan.rules)
+        try:
+            with open(self._plan.spec.data, "rb") as file:
+                sample = parse(read_line(file, entry.line, entry.offset, entry.size), self._plan.rules)
+        except OSError as error:
+            raise ExtractionError(f"The data file cannot be read any more: {error}.") from None
         if not isinstance(sample, Sample):
             raise SampleFailure(
                 "input-changed" if sample.kind != "too-long" else "refused", f"line {entry.line}: {sample.reason}"
@@ -223,11 +203,12 @@ class Flow:
             raise SampleFailure("input-changed", f"line {entry.line} has other token ids than when it was read")
         return sample
 
-    async def _prefill(self, rid: str, sample: Sample) -> None:
+    async def _prefill(self, rid: str, entry: Entry) -> Sample:
         try:
+            sample = await self._in_thread(lambda: self._read(entry))
             answer = await self._client.prefill(rid, sample.ids, self._timeout())
         finally:
-            self._tokens -= sample.tokens
+            self._budget.tokens -= entry.tokens
             self._wake.set()
         if answer.prompt_tokens != sample.tokens:
             raise SampleFailure(
@@ -237,13 +218,14 @@ class Flow:
             raise SampleFailure(
                 "cached-tokens", f"{answer.cached_tokens} of {sample.tokens} tokens came from the prefix cache"
             )
+        return sample
 
     def _timeout(self) -> float:
         """From what is ahead of a request now and the rate so far, with slack."""
         span = time.monotonic() - self._began
         if not self._tokens_done:
-            return self._tuning.min_timeout * 2
-        return max(self._tuning.min_timeout, _PREDICTION_SLACK * self._tokens * span / self._tokens_done)
+            return 2 * self._tuning.min_timeout  # nothing to go by yet, and the first batches warm kernels up
+        return max(self._tuning.min_timeout, _PREDICTION_SLACK * self._budget.tokens * span / self._tokens_done)
 
     def _learn(self, checked: checks.Checked) -> None:
         """The first good dump tells the dtype and the versions of this dataset."""
@@ -256,81 +238,31 @@ class Flow:
                 "dump", {key: checked.meta.get(key) for key in ("sglang_version", "patch_version", "model_class")}
             )
 
-    async def _store(self, folder: str, entry: Entry) -> collect.Copied | None:
-        """Store, waiting for space as long as it takes. `None`: stopped while waiting; the sample is extracted again later."""
-        while True:
-            try:
-                return await self._in_thread(lambda: collect.store(folder, self._plan.dataset.states, entry.row))
-            except OSError as error:
-                if not collect.is_full(error):
-                    raise ExtractionError(
-                        f"Storing row {entry.row} in {self._plan.dataset.states} failed: {error}."
-                    ) from None
-            if self._stopping or self._end is not None:
-                self._journal.set_state(entry.line, WAITING)
-                return None
-            self._reporter.enter(
-                ExtractState.PAUSED,
-                f"Paused: {self._plan.dataset.root} is full. It goes on by itself when there is space.",
-            )
-            await asyncio.sleep(self._tuning.poll)
-
-    def _failed(self, entry: Entry, failure: SampleFailure) -> None:
+    async def _failed(self, entry: Entry, failure: SampleFailure) -> None:
         if failure.kind == "dump-full" and len(self._tasks) > 1:
             # Too much of ours at once: not the sample's fault.
-            self._byte_budget = max(self._byte_budget // 2, 1)
-            self._journal.set_failed(entry.line, WAITING, failure.kind, failure.reason)
+            self._budget.halve_bytes()
+            await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, failure.kind, failure.reason))
             return
-        self._tries[entry.line] += 1
-        final = self._tries[entry.line] >= self._tuning.attempts or failure.kind == "refused"
-        self._journal.set_failed(entry.line, FAILED if final else WAITING, failure.kind, failure.reason)
+        final = self._failures.failed(entry.line, failure)
+        state = FAILED if final else WAITING
+        await self._storer.note(lambda: self._journal.set_failed(entry.line, state, failure.kind, failure.reason))
         say(f"line {entry.line} (row {entry.row}), attempt {entry.attempts + 1}: {failure.kind}: {failure.reason}")
         if final:
             self._reporter.moved(failed=1)
-        if any(kind != failure.kind for kind, _ in self._streak.values()):
-            self._streak.clear()
-        self._streak[entry.line] = (failure.kind, final)
-        own = sum(1 for _, gone in self._streak.values() if not gone)
-        others = self._reporter.counts.waiting - len(self._committing) > own
-        if len(self._streak) >= self._tuning.streak and others and self._end is None:
-            code = EXIT_SERVER if failure.kind == "timeout" else EXIT_INCOMPLETE
-            why = checks.EXPLANATIONS.get(failure.kind, failure.kind)
-            self._end = ExtractionError(
-                f"{len(self._streak)} samples in a row failed in one way ({failure.kind}): {why}. "
-                f"Last: line {entry.line}: {failure.reason}. What is stored stays; start the extraction again to continue.",
-                code,
-            )
+        waiting = self._reporter.counts.waiting - self._storer.uncommitted
+        self._give_up(self._failures.verdict(entry.line, failure, waiting))
 
-    def _lost_with_server(self, entry: Entry, error: ServerAway) -> None:
+    async def _lost_with_server(self, entry: Entry, error: ServerAway) -> None:
         """Back to waiting, uncounted; but a sample that loses the server again and again is not sent for ever."""
         self._away = self._away or str(error)
-        self._lost[entry.line] += 1
-        if self._lost[entry.line] < self._tuning.attempts:
-            self._journal.set_failed(entry.line, WAITING, "away", str(error))
+        times = self._failures.lost(entry.line)
+        if times < self._tuning.attempts:
+            await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
         else:
-            self._failed(
-                entry,
-                SampleFailure("server-error", f"the server went away {self._lost[entry.line]} times with it: {error}"),
+            await self._failed(
+                entry, SampleFailure("server-error", f"the server went away {times} times with it: {error}")
             )
-
-    # storing for good
-
-    async def _commit_for_ever(self) -> None:
-        while not self._closing:
-            await asyncio.sleep(self._tuning.commit_every)
-            await self._commit()
-
-    async def _commit(self) -> None:
-        batch, self._committing = self._committing, []
-        if not batch:
-            return
-        await self._in_thread(lambda: collect.sync_dir(self._plan.dataset.states))
-        self._journal.set_stored([file for file, _, _ in batch])
-        for file, entry, _ in batch:
-            self._reporter.moved(stored=1, tokens=entry.tokens, bytes_=file.bytes)
-        await self._in_thread(lambda: collect.remove_dumps([folder for _, _, folder in batch]))
-        self._bytes -= sum(self._plan.shape.file_bytes(entry.tokens) for _, entry, _ in batch)
-        self._wake.set()
 
     # a server that is away
 
@@ -340,10 +272,12 @@ class Flow:
             return
         self._losses += 1
         if self._losses > self._tuning.server_losses:
-            self._end = ExtractionError(
-                f"The server went away {self._losses} times in this run (last: {self._away}): look at its log. "
-                "What is stored stays; start the extraction again to continue.",
-                EXIT_SERVER,
+            self._give_up(
+                ExtractionError(
+                    f"The server went away {self._losses} times in this run (last: {self._away}): look at its log. "
+                    "What is stored stays; start the extraction again to continue.",
+                    EXIT_SERVER,
+                )
             )
             return
         self._reporter.enter(
@@ -355,10 +289,12 @@ class Flow:
                 self._reporter.enter(ExtractState.RUNNING, "The server is back; extracting.")
                 return
             if time.monotonic() > end:
-                self._end = ExtractionError(
-                    f"The server did not come back within {self._tuning.server_wait:.0f} s. "
-                    "What is stored stays; start the server and the extraction again to continue.",
-                    EXIT_SERVER,
+                self._give_up(
+                    ExtractionError(
+                        f"The server did not come back within {self._tuning.server_wait:.0f} s. "
+                        "What is stored stays; start the server and the extraction again to continue.",
+                        EXIT_SERVER,
+                    )
                 )
                 return
             await asyncio.sleep(min(2.0, self._tuning.poll * 4))

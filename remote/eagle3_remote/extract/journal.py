@@ -6,7 +6,9 @@ loss the last ones may be gone, which is why the files on disk are believed over
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import json
 import os
 import sqlite3
@@ -85,17 +87,35 @@ class Journal:
     """The journal of one dataset.
 
     Raises:
-        sqlite3.Error: the file is damaged or the disk is full.
+        OSError: ENOSPC where the disk is full: nothing of the change was kept, and it may be tried again.
+        sqlite3.Error: the file is damaged.
     """
 
     def __init__(self, path: str) -> None:
         self._db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
-        self._db.executescript(_SCHEMA)
+        with self._writing():
+            for statement in _SCHEMA.split(";"):
+                self._db.execute(statement)
 
     def close(self) -> None:
         self._db.close()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, kept whole or not at all."""
+        try:
+            if self._db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute("BEGIN")
+            yield self._db
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError) and "disk is full" in str(error):
+                raise OSError(errno.ENOSPC, "no space for the journal") from None
+            raise
 
     # facts
 
@@ -106,55 +126,56 @@ class Journal:
 
     def put(self, key: str, value: Any) -> None:
         """Keep a fact (any JSON value)."""
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+        with self._writing() as db:
+            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
 
     # reading the input
 
     def clear_samples(self) -> None:
         """Forget a reading that did not come to its end."""
-        self._db.execute("DELETE FROM samples")
+        with self._writing() as db:
+            db.execute("DELETE FROM samples")
 
     def add(self, batch: Iterable[Sample | Bad], next_row: int) -> int:
         """Add read lines; valid ones get the rows from `next_row` on. Returns the next free row."""
-        self._db.execute("BEGIN")
-        try:
-            for item in batch:
-                if isinstance(item, Bad):
-                    self._db.execute(
-                        "INSERT INTO samples (line, offset, size, state, kind, reason) VALUES (?, ?, ?, 'rejected', ?, ?)",
-                        (item.line, item.offset, item.size, item.kind, item.reason),
-                    )
-                    continue
-                self._db.execute(
-                    "INSERT INTO samples (line, offset, size, row, sample_id, tokens, loss_tokens, full_tokens, has_mask, fingerprint, state)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting')",
-                    (
-                        *(item.line, item.offset, item.size, next_row, item.sample_id, item.tokens, item.loss_tokens),
-                        *(item.full_tokens, int(item.has_mask), item.fingerprint),
-                    ),
-                )
-                next_row += 1
-            self._db.execute("COMMIT")
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
+        good, bad = [], []
+        for item in batch:
+            if isinstance(item, Bad):
+                bad.append((item.line, item.offset, item.size, item.kind, item.reason))
+                continue
+            head = (item.line, item.offset, item.size, next_row, item.sample_id)
+            good.append((*head, item.tokens, item.loss_tokens, item.full_tokens, item.has_mask, item.fingerprint))
+            next_row += 1
+        with self._writing() as db:
+            db.executemany(
+                "INSERT INTO samples (line, offset, size, state, kind, reason) VALUES (?, ?, ?, 'rejected', ?, ?)", bad
+            )
+            db.executemany(
+                "INSERT INTO samples (line, offset, size, row, sample_id, tokens, loss_tokens, full_tokens, has_mask,"
+                " fingerprint, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting')",
+                good,
+            )
         return next_row
 
     # sending and storing
 
     def requeue(self) -> None:
-        """What was on its way or had failed when the last run ended waits again; failed ones come last by their attempts."""
-        self._db.execute("BEGIN")
-        top = self._db.execute("SELECT coalesce(max(row), -1) FROM samples").fetchone()[0]
-        rowless = self._db.execute(
-            "SELECT line FROM samples WHERE state = 'failed' AND row IS NULL ORDER BY line"
-        ).fetchall()
-        for at, (line,) in enumerate(rowless, top + 1):
-            self._db.execute("UPDATE samples SET row = ? WHERE line = ?", (at, line))
-        self._db.execute(
-            "UPDATE samples SET state = 'waiting', kind = NULL, reason = NULL WHERE state IN ('sent', 'checked', 'failed')"
-        )
-        self._db.execute("COMMIT")
+        """What was on its way or had failed when the last run ended waits again.
+
+        Failed ones come last, by their attempts. Those that lost their row when holes were closed get new ones at the end.
+        """
+        with self._writing() as db:
+            top = db.execute("SELECT coalesce(max(row), -1) FROM samples").fetchone()[0]
+            rowless = db.execute(
+                "SELECT line FROM samples WHERE state = 'failed' AND row IS NULL ORDER BY line"
+            ).fetchall()
+            db.executemany(
+                "UPDATE samples SET row = ? WHERE line = ?", [(at, line) for at, (line,) in enumerate(rowless, top + 1)]
+            )
+            db.execute(
+                "UPDATE samples SET state = 'waiting', kind = NULL, reason = NULL"
+                " WHERE state IN ('sent', 'checked', 'failed')"
+            )
 
     def waiting(self, limit: int) -> list[Entry]:
         """The next samples to send: untried ones in row order, then those that were tried before."""
@@ -166,62 +187,55 @@ class Journal:
     def set_state(self, line: int, state: str) -> None:
         """Note a step; `sent` also counts an attempt."""
         step = 1 if state == SENT else 0
-        self._db.execute("UPDATE samples SET state = ?, attempts = attempts + ? WHERE line = ?", (state, step, line))
+        with self._writing() as db:
+            db.execute("UPDATE samples SET state = ?, attempts = attempts + ? WHERE line = ?", (state, step, line))
 
     def set_failed(self, line: int, state: str, kind: str, reason: str) -> None:
         """Note why an attempt failed; `state` is `waiting` (to be tried again) or `failed`."""
-        self._db.execute(
-            "UPDATE samples SET state = ?, kind = ?, reason = ? WHERE line = ?", (state, kind, reason[:1000], line)
-        )
+        with self._writing() as db:
+            db.execute(
+                "UPDATE samples SET state = ?, kind = ?, reason = ? WHERE line = ?", (state, kind, reason[:1000], line)
+            )
 
     def set_stored(self, files: Iterable[StoredFile]) -> None:
         """Note files that lie under their final names, in one transaction."""
-        self._db.execute("BEGIN")
-        self._db.executemany(
-            "UPDATE samples SET state = 'stored', row = ?, bytes = ?, crc32 = ?, stored_at = ?, kind = NULL, reason = NULL WHERE line = ?",
-            [(f.row, f.bytes, f.crc32, f.stored_at, f.line) for f in files],
-        )
-        self._db.execute("COMMIT")
+        with self._writing() as db:
+            db.executemany(
+                "UPDATE samples SET state = 'stored', row = ?, bytes = ?, crc32 = ?, stored_at = ?, kind = NULL,"
+                " reason = NULL WHERE line = ?",
+                [(f.row, f.bytes, f.crc32, f.stored_at, f.line) for f in files],
+            )
 
     def set_missing(self, lines: Iterable[int]) -> None:
         """Stored samples whose file is not there any more wait again."""
-        self._db.execute("BEGIN")
-        self._db.executemany(
-            "UPDATE samples SET state = 'waiting', bytes = NULL, crc32 = NULL, stored_at = NULL WHERE line = ?",
-            [(n,) for n in lines],
-        )
-        self._db.execute("COMMIT")
+        with self._writing() as db:
+            db.executemany(
+                "UPDATE samples SET state = 'waiting', bytes = NULL, crc32 = NULL, stored_at = NULL, target = NULL"
+                " WHERE line = ?",
+                [(line,) for line in lines],
+            )
 
     # closing the holes
 
     def plan_moves(self) -> None:
         """Give every stored sample its place without holes, and take the row from failed ones."""
-        self._db.execute("BEGIN")
-        self._db.execute("UPDATE samples SET row = NULL WHERE state = 'failed'")
-        stored = self._db.execute("SELECT line FROM samples WHERE state = 'stored' ORDER BY row")
-        self._db.executemany(
-            "UPDATE samples SET target = ? WHERE line = ?", ((at, line) for at, (line,) in enumerate(stored.fetchall()))
-        )
-        self._db.execute("COMMIT")
+        with self._writing() as db:
+            db.execute("UPDATE samples SET row = NULL WHERE state = 'failed'")
+            stored = db.execute("SELECT line FROM samples WHERE state = 'stored' ORDER BY row").fetchall()
+            places = [(at, line) for at, (line,) in enumerate(stored)]
+            db.executemany("UPDATE samples SET target = ? WHERE line = ?", places)
 
-    def moves(self) -> list[Entry]:
-        """Stored samples whose file has yet to move, ascending; `Entry.row` is where it was."""
+    def moves(self) -> list[tuple[Entry, int]]:
+        """Stored samples whose file moves (or has moved) to another row, ascending, each with that row."""
         found = self._db.execute(
-            f"SELECT {_ENTRY} FROM samples WHERE state = 'stored' AND target IS NOT NULL AND target != row ORDER BY row"
+            f"SELECT {_ENTRY}, target FROM samples WHERE state = 'stored' AND target != row ORDER BY row"
         ).fetchall()
-        return [Entry(*row) for row in found]
-
-    def targets(self) -> dict[int, int]:
-        """line -> planned row, for the samples of `moves`."""
-        return dict(
-            self._db.execute(
-                "SELECT line, target FROM samples WHERE state = 'stored' AND target IS NOT NULL AND target != row"
-            ).fetchall()
-        )
+        return [(Entry(*row[:-1]), row[-1]) for row in found]
 
     def moves_done(self) -> None:
         """Every file lies at its planned row."""
-        self._db.execute("UPDATE samples SET row = target, target = NULL WHERE target IS NOT NULL")
+        with self._writing() as db:
+            db.execute("UPDATE samples SET row = target, target = NULL WHERE target IS NOT NULL")
 
     # asking
 

@@ -194,7 +194,7 @@ def check_space(plan: Plan, reporter: Reporter) -> None:
     if not counts.waiting:
         return
     files = counts.waiting
-    need = plan.shape.dataset_bytes(counts.tokens_total - counts.tokens_stored, files)
+    need = plan.shape.dataset_bytes(counts.tokens_total - counts.tokens_stored, files) + space.JOURNAL_FIXED
     refused, warned = space.judge(need, files + 16, space.room(plan.dataset.root), plan.dataset.root)
     if refused:
         raise ExtractionError(refused)

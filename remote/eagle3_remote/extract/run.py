@@ -13,9 +13,10 @@ from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.client import Client
 from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, ExtractionError
-from eagle3_remote.extract.flow import Flow, Tuning
+from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.plan import Plan, check_spec, make_plan, settle_plan
+from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, line, say
 from eagle3_remote.extract.reading import Stopped
 from eagle3_remote.protocol import ExtractSpec, ExtractState
@@ -33,17 +34,21 @@ def extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: Tuning 
 
 
 class _Stop:
-    """SIGTERM and SIGINT: reading ends at once, sending after what is in flight."""
+    """SIGTERM and SIGINT: reading ends at once, sending after what is in flight; a second one does not wait for that."""
 
     def __init__(self) -> None:
         self.reading = threading.Event()
         self.flow: Flow | None = None
 
     def ask(self) -> None:
-        say("Stopping: nothing more is sent, what is in flight is finished.")
+        again = self.asked
         self.reading.set()
+        if again:
+            say("Stopping at once: what is in flight is left and extracted again later.")
+        else:
+            say("Stopping: nothing more is sent, what is in flight is finished.")
         if self.flow is not None:
-            self.flow.stop()
+            self.flow.stop(at_once=again)
 
     @property
     def asked(self) -> bool:
@@ -80,6 +85,8 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
 async def _run(
     run_dir: str, plan: Plan, journal: Journal, client: Client, reporter: Reporter, tuning: Tuning, stop: _Stop
 ) -> int:
+    if not reporter.counts.waiting and ds.read_manifest(plan.dataset).get("complete"):
+        return _ended(plan, reporter)
     ticking = asyncio.create_task(_tick(reporter))
     try:
         ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))

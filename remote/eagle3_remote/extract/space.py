@@ -10,6 +10,10 @@ FILE_OVERHEAD = 4096 + 256
 _ARROW_TOKEN = 16
 """Two int64 a token: input_ids and loss_mask."""
 
+_JOURNAL_ROW = 400
+JOURNAL_FIXED = 6 * 1024 * 1024
+"""The journal's write-ahead log (4 MiB before it is folded in) and the manifest."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Room:
@@ -44,7 +48,7 @@ class Shape:
 
     def dataset_bytes(self, tokens: int, files: int) -> int:
         """Everything that a dataset of so many tokens in so many samples takes."""
-        return tokens * (self.token_bytes + _ARROW_TOKEN) + files * (FILE_OVERHEAD + 64)
+        return tokens * (self.token_bytes + _ARROW_TOKEN) + files * (FILE_OVERHEAD + _JOURNAL_ROW)
 
 
 def room(path: str) -> Room:

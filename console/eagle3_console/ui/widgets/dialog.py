@@ -54,7 +54,9 @@ class AskDialog(ModalScreen[str | None]):
         """Title, losses, buttons."""
         with Vertical(id="dialog"):
             yield Static(words((self._title, "bold")), id="dialog-title")
-            with VerticalScroll(id="dialog-text", can_focus=False):
+            with VerticalScroll(
+                id="dialog-text", can_focus=False, classes="-single" if len(self._choices) == 1 else ""
+            ):
                 for choice in self._choices:
                     if len(self._choices) > 1:
                         yield Static(words((choice.label, "bold underline")), classes="dialog-choice")

@@ -96,7 +96,8 @@ class LogPanel(Vertical):
         if view.following:
             parts.append("following")
         else:
-            parts.append(f"paused, {units.number(view.new_lines)} new lines (f follows)")
+            lines = "line" if view.new_lines == 1 else "lines"
+            parts.append(f"paused, {units.number(view.new_lines)} new {lines} (f follows)")
         if self._not_found:
             parts.append(f"not found: {self._not_found}")
         elif view.searching:

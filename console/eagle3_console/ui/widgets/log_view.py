@@ -227,12 +227,12 @@ class LogView(ScrollView, can_focus=True):
         if not self.buffer.first <= number < self.buffer.end:
             return Strip.blank(width, style)
         text = self._styled(number)
-        strip = Strip(text.render(self.app.console), text.cell_len)
+        strip = Strip(text.render(self.app.console), text.cell_len).apply_style(style)
         return strip.crop_extend(scroll_x, scroll_x + width, style).apply_offsets(scroll_x, number)
 
     def _styled(self, number: int) -> Text:
         plain = self.buffer.line(number)
-        text = Text(plain, self.rich_style, end="", no_wrap=True)
+        text = Text(plain, end="", no_wrap=True)
         for name, pattern in _LEVELS:
             if pattern.search(plain):
                 text.stylize(self.get_component_rich_style(name, partial=True))

@@ -86,6 +86,7 @@ class PlotPanel(Panel):
         """The lines, an empty one, the plot."""
         lines = super().lines(view)
         room = view.height - len(lines) - 1
-        if room >= MIN_HEIGHT and view.state.history:
+        snapshot = view.state.snapshot
+        if room >= MIN_HEIGHT and snapshot is not None and snapshot.extract is not None:
             lines = [*lines, Content(""), *self._plotter.lines(view.state.history, view.width, room)]
         return lines

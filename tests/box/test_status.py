@@ -1,0 +1,202 @@
+"""The weighing of process, log and HTTP; pure, as tables. And what the extraction is told to be."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from eagle3_remote.extraction import fit_marker
+from eagle3_remote.health import Health, HealthProbe, url_of
+from eagle3_remote.protocol import (
+    JobState,
+    JobStatus,
+    PatchMarker,
+    Phase,
+    ServerLog,
+    ServerSpec,
+    ServerStatus,
+)
+from eagle3_remote.rpc import Refused
+from eagle3_remote.status import judge
+from tests.box.client import until
+
+RUNNING = JobStatus("server-x", "server", JobState.RUNNING, 1, None, 0.0, None, "/r", "/r/out.log", 0, 0)
+GOOD, NEVER = Health(ok=True, ms=3.0), Health(failures=2, failing_for=1.0)
+GONE = Health(ms=3.0, failures=3, failing_for=61.0)
+UP = ServerLog(phase=Phase.READY)
+OOM = ServerLog(phase=Phase.FAILED, failure="gpu-oom", root_cause="torch.OutOfMemoryError: x.", advice="Lower it.")
+
+
+def ended(state: JobState, rc: int | None = None) -> JobStatus:
+    return dataclasses.replace(RUNNING, state=state, rc=rc)
+
+
+@pytest.mark.parametrize(
+    ("job", "log", "health", "stopping", "active", "phase", "words"),
+    [
+        (RUNNING, ServerLog(), Health(), False, False, Phase.SPAWNING, "starts"),
+        (RUNNING, ServerLog(phase=Phase.LOADING_WEIGHTS), Health(), False, False, Phase.LOADING_WEIGHTS, "loads"),
+        (
+            RUNNING,
+            ServerLog(phase=Phase.LOADING_WEIGHTS, shards_done=3, shards_total=64, shard_eta="08:20"),
+            Health(),
+            False,
+            False,
+            Phase.LOADING_WEIGHTS,
+            "3 of 64 shards, about 08:20 left",
+        ),
+        (RUNNING, ServerLog(phase=Phase.HTTP_UP), NEVER, False, False, Phase.HTTP_UP, "not ready"),
+        (RUNNING, ServerLog(phase=Phase.WARMING_UP), NEVER, False, True, Phase.WARMING_UP, "warm-up"),
+        (RUNNING, ServerLog(phase=Phase.HTTP_UP), GOOD, False, False, Phase.READY, "ready"),
+        (RUNNING, UP, GOOD, False, False, Phase.READY, "ready"),
+        (RUNNING, UP, GOOD, False, True, Phase.BUSY, "at work"),
+        (RUNNING, UP, NEVER, False, False, Phase.HTTP_UP, "not ready"),  # said ready before its port listens
+        (RUNNING, UP, GONE, False, False, Phase.UNRESPONSIVE, "not answered for 61 s"),
+        (RUNNING, UP, GONE, False, True, Phase.BUSY, "at work"),  # slow to answer under load is not dead
+        (RUNNING, UP, dataclasses.replace(GONE, failing_for=59.0), False, False, Phase.READY, "ready"),
+        (RUNNING, UP, dataclasses.replace(GONE, failures=2), False, False, Phase.READY, "ready"),
+        (RUNNING, UP, GOOD, True, False, Phase.STOPPING, "being stopped"),
+        (RUNNING, ServerLog(phase=Phase.STOPPING), GOOD, False, False, Phase.STOPPING, "being stopped"),
+        (RUNNING, OOM, NEVER, False, False, Phase.FAILED, "failing. torch.OutOfMemoryError: x. Lower it."),
+        (ended(JobState.FINISHED, 0), UP, GOOD, False, False, Phase.EXITED, "without an error"),
+        (ended(JobState.FINISHED, -15), UP, GOOD, True, False, Phase.EXITED, "was stopped"),
+        (ended(JobState.FINISHED, -9), OOM, GOOD, False, False, Phase.FAILED, "(signal 9). torch.OutOfMemoryError"),
+        (
+            ended(JobState.FINISHED, 1),
+            ServerLog(last_line="bye"),
+            NEVER,
+            False,
+            False,
+            Phase.FAILED,
+            "last line of its log: bye",
+        ),
+        (ended(JobState.FINISHED, 127), ServerLog(), NEVER, False, False, Phase.FAILED, "Its log is empty"),
+        (ended(JobState.KILLED), UP, GOOD, False, False, Phase.FAILED, "killed"),
+        (ended(JobState.KILLED), UP, GOOD, True, False, Phase.EXITED, "was stopped"),
+        (ended(JobState.REBOOTED), UP, GOOD, False, False, Phase.EXITED, "restarted"),
+    ],
+)
+def test_one_truth(
+    job: JobStatus, log: ServerLog, health: Health, stopping: bool, active: bool, phase: Phase, words: str
+) -> None:
+    seen, sentence = judge(job, log, health, stopping=stopping, active=active)
+    assert seen is phase
+    assert words in sentence
+
+
+MARKER = PatchMarker("0.1", "0.5.23", "LlamaForCausalLM", 8, 64, (2, 4, 5), "pre", 0, 2, True)
+FIT = ServerStatus(
+    phase=Phase.READY,
+    sentence="The server is ready.",
+    job=RUNNING,
+    spec=ServerSpec(model="/m", python="/p", tp=2),
+    argv=("python", "--disable-radix-cache"),
+    log=ServerLog(phase=Phase.READY, markers=(MARKER, dataclasses.replace(MARKER, tp_rank=1, writes=False))),
+)
+
+
+def test_a_fit_server() -> None:
+    assert fit_marker(FIT) == MARKER
+    assert fit_marker(dataclasses.replace(FIT, phase=Phase.BUSY)) == MARKER
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        (ServerStatus(Phase.NOT_RUNNING, "No server was started from here."), "start it first"),
+        (dataclasses.replace(FIT, phase=Phase.FAILED, sentence="It burnt."), "It burnt."),
+        (dataclasses.replace(FIT, phase=Phase.LOADING_WEIGHTS), "not ready yet"),
+        (dataclasses.replace(FIT, phase=Phase.UNRESPONSIVE), "not ready yet"),
+        (dataclasses.replace(FIT, log=ServerLog()), "rank 0, 1 of 2"),
+        (dataclasses.replace(FIT, log=ServerLog(markers=(MARKER,))), "rank 1 of 2"),
+        (dataclasses.replace(FIT, argv=("python",)), "radix cache on"),
+        (dataclasses.replace(FIT, spec=ServerSpec(model="/m", python="/p", radix_cache=True)), "radix cache on"),
+        (
+            dataclasses.replace(
+                FIT, log=ServerLog(markers=(MARKER, dataclasses.replace(MARKER, tp_rank=1, boundaries=(3,))))
+            ),
+            "different boundaries",
+        ),
+        (
+            dataclasses.replace(
+                FIT, log=ServerLog(markers=tuple(dataclasses.replace(MARKER, tp_rank=r, writes=False) for r in (0, 1)))
+            ),
+            "No rank",
+        ),
+    ],
+)
+def test_servers_that_are_not_fit(server: ServerStatus, words: str) -> None:
+    with pytest.raises(Refused, match=words):
+        fit_marker(server)
+
+
+@pytest.fixture
+def web() -> Iterator[tuple[int, list[int], list[int]]]:
+    """A stand-in for a server's HTTP side: (port, codes to answer with, requests in progress)."""
+    codes, busy = [200], [0, 0]
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            busy[0] += 1
+            busy[1] = max(busy)
+            self.send_response(codes[-1])
+            self.end_headers()
+            busy[0] -= 1
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield server.server_address[1], codes, busy
+        server.shutdown()
+        thread.join()
+
+
+def test_health_is_asked_in_the_background(
+    web: tuple[int, list[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3_remote.health.EVERY_GOOD", 0.0)
+    monkeypatch.setattr("eagle3_remote.health.EVERY_BAD", 0.0)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # a proxy of the box is not for its own ports
+    port, codes, busy = web
+    probe = HealthProbe(f"http://127.0.0.1:{port}/health")
+    first = probe.poll()
+    assert first.ok
+    assert first.ms is not None
+    codes.append(503)
+    until(lambda: probe.poll().failures >= 3)
+    bad = probe.poll()
+    assert not bad.ok
+    assert bad.ms == pytest.approx(bad.ms)
+    assert bad.failing_for > 0
+    codes.append(200)
+    until(lambda: probe.poll().ok)
+    assert probe.poll().failures == 0
+    assert busy[1] == 1  # never two at once
+
+
+def test_a_port_where_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        health = HealthProbe(f"http://127.0.0.1:{free.getsockname()[1]}/health").poll()
+    assert (health.ok, health.ms, health.failures) == (False, None, 1)
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:1"),
+        ("0.0.0.0", "http://127.0.0.1:1"),
+        ("::", "http://[::1]:1"),
+        ("fe80::1", "http://[fe80::1]:1"),
+    ],
+)
+def test_where_a_server_is_reached(host: str, url: str) -> None:
+    assert url_of(host, 1) == url

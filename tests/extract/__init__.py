@@ -1,0 +1,1 @@
+"""The extraction job: what is read, stored, resumed and refused."""

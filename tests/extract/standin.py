@@ -1,0 +1,163 @@
+"""A stand-in for a patched SGLang server, only for faults that the real one cannot produce on demand.
+
+It answers what the extraction asks and writes dumps of ones (row i of the file differs by its token ids only). What it does with a
+request is decided by `behave(ids, attempt)`, which names one of `ACTS`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from eagle3_patch import layout
+from tests.extract.made import HIDDEN, states_bytes, write_dump
+
+ACTS = (
+    *(
+        "good",
+        "non-finite",
+        "zero-row",
+        "token-ids",
+        "rows",
+        "layers",
+        "hidden-size",
+        "dump-missing",
+        "dump-error",
+        "dump-unreadable",
+    ),
+    *("cached-tokens", "prompt-tokens", "timeout", "server-error", "refused", "drop"),
+)
+CONFIG = {
+    "architectures": ["StandIn"],
+    "num_hidden_layers": 8,
+    "hidden_size": HIDDEN,
+    "vocab_size": 1000,
+    "torch_dtype": "bfloat16",
+}
+Behave = Callable[[list[int], int], str]
+
+
+class StandIn:
+    """The running stand-in."""
+
+    def __init__(self, work: Path, behave: Behave) -> None:
+        self.model, self.dump_dir, self.behave = work / "model", work / "dumps", behave
+        self.model.mkdir(parents=True)
+        self.dump_dir.mkdir()
+        (self.model / "config.json").write_text(json.dumps(CONFIG))
+        self.down = False
+        """While set, every connection is broken."""
+        self.prompts: list[list[int]] = []
+        self.release = threading.Event()
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.http.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+    def get(self, path: str) -> tuple[int, Any]:
+        if path == "/server_info":
+            facts = {"max_total_num_tokens": 4000, "max_req_input_len": 3000, "chunked_prefill_size": 64}
+            return 200, {"model_path": str(self.model), "version": "0.0", "disable_radix_cache": True, **facts}
+        if path == "/v1/models":
+            return 200, {"data": [{"max_model_len": 4096}]}
+        return (200, {}) if path == "/health" else (404, {})
+
+    def generate(self, body: dict[str, Any]) -> tuple[int, Any] | None:
+        """The answer to /generate; `None` breaks the connection."""
+        rid, ids = body["rid"], body["input_ids"]
+        self.prompts.append(ids)
+        act = self.behave(ids, int(rid.rsplit("-", 1)[1]))
+        assert act in ACTS
+        if act == "drop":
+            return None
+        if act == "refused":
+            return 400, {"error": {"message": "The input is longer than the model's context length"}}
+        if act == "server-error":
+            return 500, {"error": {"message": "CUDA error"}}
+        if act == "timeout":
+            self.release.wait(60)
+        self._dump(act, rid, ids)
+        counted = len(ids) + (act == "prompt-tokens")
+        return 200, {"meta_info": {"prompt_tokens": counted, "cached_tokens": 12 * (act == "cached-tokens")}}
+
+    def _dump(self, act: str, rid: str, ids: list[int]) -> None:
+        if act == "dump-missing":
+            return
+        folder = self.dump_dir / layout.folder_name(rid)
+        if act == "dump-error":
+            folder.mkdir()
+            (folder / layout.ERROR_FILE).write_text(json.dumps({"rid": rid, "reason": "the writer broke"}))
+            return
+        states = {
+            "non-finite": lambda: states_bytes(ids, fill=0x7FC0),
+            "zero-row": lambda: states_bytes(ids, fill=0),
+            "token-ids": lambda: states_bytes([*ids[:-1], ids[-1] ^ 1]),
+            "rows": lambda: states_bytes(ids[1:]),
+            "hidden-size": lambda: states_bytes(ids, hidden=HIDDEN * 2),
+            "dump-unreadable": lambda: states_bytes(ids)[:-1],
+        }.get(act, lambda: states_bytes(ids))()
+        building = self.dump_dir / f".{rid}"
+        write_dump(building, states, boundaries=(3, 5, 6) if act == "layers" else (2, 4, 5))
+        building.rename(folder)
+
+
+def _handler(standin: StandIn) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+            return
+
+        def do_GET(self) -> None:
+            self._answer(None if standin.down else standin.get(self.path))
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if standin.down or self.path != "/generate":
+                self._answer(None if standin.down else (200, {}))
+            else:
+                self._answer(standin.generate(body))
+
+        def _answer(self, answer: tuple[int, Any] | None) -> None:
+            if answer is None:
+                self.close_connection = True
+                self.connection.close()
+                return
+            body = json.dumps(answer[1]).encode()
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except (ConnectionError, ValueError, OSError):
+                return
+
+        def finish(self) -> None:
+            try:
+                super().finish()
+            except (ConnectionError, ValueError, OSError):
+                return
+
+    return Handler
+
+
+@contextmanager
+def standin(work: Path, behave: Behave = lambda ids, attempt: "good") -> Iterator[StandIn]:
+    """Run the stand-in."""
+    server = StandIn(work, behave)
+    thread = threading.Thread(target=server.http.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.release.set()
+        server.http.shutdown()
+        thread.join()
+        server.http.server_close()

@@ -1,0 +1,225 @@
+"""Servers that answer late, wrong or never, and full disks. The server is the stand-in; the extraction is the real job."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from eagle3_remote.extract.checks import EXPLANATIONS
+from eagle3_remote.protocol import ExtractSpec, ExtractState
+from tests.extract import jobs
+from tests.extract.made import states_bytes, write_data
+from tests.extract.standin import StandIn, standin
+
+IDS = [[i + 1] * (5 + i) for i in range(12)]
+
+
+def spec_of(server: StandIn, work: Path, **more: object) -> ExtractSpec:
+    data = work / "data.jsonl"
+    if not data.exists():
+        write_data(data, IDS)
+    given = {"out": str(work / "out"), "dump_dir": str(server.dump_dir), "model": str(server.model), **more}
+    return ExtractSpec(data=str(data), server_url=server.url, **given)  # type: ignore[arg-type]
+
+
+def holds(dataset: Path, rows: list[list[int]]) -> None:
+    """Exactly these rows are stored, each once, whole, in this order."""
+    files = sorted((dataset / "hidden_states").iterdir(), key=lambda path: int(path.stem[3:]))
+    assert [path.name for path in files] == [f"hs_{row}.safetensors" for row in range(len(rows))]
+    assert [path.read_bytes() for path in files] == [states_bytes(ids) for ids in rows]
+
+
+def test_a_sample_that_never_comes_right_is_left_out_and_named(tmp_path: Path, python: Path) -> None:
+    wrong = {3: "non-finite", 7: "rows"}
+    with standin(tmp_path, lambda ids, attempt: wrong.get(ids[0], "good")) as server:
+        run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path))
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 7
+        report = jobs.report(python, run_dir)
+        assert (report.status.state, report.status.stored, report.status.failed) == (ExtractState.FINISHED, 10, 2)
+        assert [(p.where, p.kind) for p in report.problems] == [
+            ("line 3", "failed: non-finite"),
+            ("line 7", "failed: rows"),
+        ]
+        assert report.problems[0].reason == "row 0, layer 0 holds NaN or infinity"
+        assert report.problems[1].reason.startswith("11 tokens were sent, the dump has [10, 4, 8] states")
+        assert server.prompts.count(IDS[2]) == 3
+        holds(tmp_path / "out", [ids for ids in IDS if ids[0] not in wrong])
+        assert jobs.verify(python, tmp_path / "out").ok
+        assert list(server.dump_dir.iterdir()) == []
+
+        wrong.clear()
+        server.prompts.clear()
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 0
+        assert sorted(server.prompts) == [IDS[2], IDS[6]], "only what was missing is sent again"
+        holds(tmp_path / "out", [*(ids for ids in IDS if ids[0] not in (3, 7)), IDS[2], IDS[6]])
+        assert jobs.verify(python, tmp_path / "out").ok
+
+
+def test_three_in_a_row_end_the_run_with_the_explanation(tmp_path: Path, python: Path) -> None:
+    """Every kind of failure, each in an extraction of its own; then the server is mended and all goes on."""
+    kinds = [kind for kind in EXPLANATIONS if kind not in ("dtype", "dump-full", "input-changed")]
+    broken = True
+
+    def act(kind: str, ids: list[int], attempt: int) -> str:
+        return kind if broken and ids[0] > 4 else "good"
+
+    with contextlib.ExitStack() as stack:
+        servers: dict[str, StandIn] = {}
+        for kind in kinds:
+            servers[kind] = stack.enter_context(standin(tmp_path / kind, functools.partial(act, kind)))
+        specs = [spec_of(servers[kind], tmp_path / kind, tokens_in_flight=1) for kind in kinds]
+        run_dirs = [jobs.prepare(tmp_path / kind / "run", spec) for kind, spec in zip(kinds, specs, strict=True)]
+        assert jobs.run(python, *run_dirs, tuning=jobs.QUICK) == 7
+        for kind, run_dir in zip(kinds, run_dirs, strict=True):
+            now = jobs.status(run_dir)
+            assert (now.state, now.failed) == (ExtractState.FAILED, 3 if kind == "refused" else 0), kind
+            assert now.stored == 4
+            assert f"failed in one way ({kind}): {EXPLANATIONS[kind]}" in now.sentence
+            assert list(servers[kind].dump_dir.iterdir()) == []
+        broken = False
+        for server in servers.values():
+            server.release.set()
+        assert jobs.run(python, *run_dirs, tuning=jobs.QUICK) == 0
+        for kind in kinds:
+            holds_in_some_order(tmp_path / kind / "out")
+
+
+def holds_in_some_order(dataset: Path) -> None:
+    found = [path.read_bytes() for path in (dataset / "hidden_states").iterdir()]
+    assert sorted(found) == sorted(states_bytes(ids) for ids in IDS)
+
+
+def test_a_server_that_goes_away_and_comes_back_costs_nothing(tmp_path: Path, python: Path) -> None:
+    with standin(tmp_path) as server:
+
+        def behave(ids: list[int], attempt: int) -> str:
+            if ids[0] == 6 and attempt == 1:
+                server.down = True
+                return "drop"
+            return "good"
+
+        server.behave = behave
+        run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path, tokens_in_flight=20))
+        with jobs.start(python, run_dir, tuning=jobs.QUICK) as process:
+            now = jobs.wait_until(run_dir, lambda now: now.state is ExtractState.PAUSED, process)
+            assert "the server is away" in now.sentence
+            assert now.in_flight == 0
+            server.down = False
+            assert process.wait(60) == 0
+        holds(tmp_path / "out", IDS)
+        assert list(server.dump_dir.iterdir()) == []
+
+
+def test_a_server_that_stays_away_ends_the_run_resumably(tmp_path: Path, python: Path) -> None:
+    with standin(tmp_path) as server:
+
+        def behave(ids: list[int], attempt: int) -> str:
+            server.down = ids[0] == 6
+            return "drop" if server.down else "good"
+
+        server.behave = behave
+        run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path, tokens_in_flight=20))
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK.replace("30.0", "0.5")) == 6
+        now = jobs.status(run_dir)
+        assert (now.state, now.failed) == (ExtractState.FAILED, 0)
+        assert "did not come back within" in now.sentence
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 6
+        assert "No SGLang server answers at" in jobs.status(run_dir).sentence
+        server.behave, server.down = (lambda ids, attempt: "good"), False
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 0
+        holds(tmp_path / "out", IDS)
+
+
+def test_another_setting_is_refused_and_named(tmp_path: Path, python: Path) -> None:
+    with standin(tmp_path) as server:
+        good = jobs.prepare(tmp_path / "good", spec_of(server, tmp_path))
+        assert jobs.run(python, good, tuning=jobs.QUICK) == 0
+        other = tmp_path / "other.jsonl"
+        write_data(other, IDS[:5])
+        asked = {
+            "boundaries is [2, 4, 5] there, [1, 2, 3] is asked": {"boundaries": (1, 2, 3)},
+            "final is pre there, post is asked": {"final": "post"},
+            "max_seq_len is 0 there, 8 is asked": {"max_seq_len": 8},
+            "data is ": {"data": str(other)},
+        }
+        dirs = [
+            jobs.prepare(tmp_path / f"bad{i}", _with(spec_of(server, tmp_path), more))
+            for i, more in enumerate(asked.values())
+        ]
+        assert jobs.run(python, *dirs, tuning=jobs.QUICK) == 5
+        for words, run_dir in zip(asked, dirs, strict=True):
+            now = jobs.status(run_dir)
+            assert now.state is ExtractState.FAILED
+            assert f"was begun with other settings: {words}" in now.sentence
+        assert jobs.verify(python, tmp_path / "out").ok
+
+
+def _with(spec: ExtractSpec, more: dict[str, object]) -> ExtractSpec:
+    import dataclasses
+
+    return dataclasses.replace(spec, **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path, needs: Callable[[bool, str], None]) -> Iterator[Path]:
+    """A real file system of 24 MB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    needs(os.geteuid() == 0, "mounting a small tmpfs needs root")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", path], capture_output=True, text=True)
+    needs(mounted.returncode == 0, f"mounting a small tmpfs: {mounted.stderr.strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def test_a_disk_that_fills_up_pauses_and_goes_on_by_itself(tmp_path: Path, python: Path, small_disk: Path) -> None:
+    """Somebody fills the output's file system to the last byte in the middle; later the space is given back."""
+    filler = small_disk / "filler"
+    with standin(tmp_path) as server:
+
+        def behave(ids: list[int], attempt: int) -> str:
+            if ids[0] == 6 and not filler.exists():
+                fill(filler)
+            return "good"
+
+        server.behave = behave
+        run_dir = jobs.prepare(
+            tmp_path / "run", spec_of(server, tmp_path, out=str(small_disk / "out"), tokens_in_flight=40)
+        )
+        with jobs.start(python, run_dir, tuning=jobs.QUICK) as process:
+            now = jobs.wait_until(run_dir, lambda now: now.state is ExtractState.PAUSED, process)
+            assert "goes on by itself when there is space" in now.sentence
+            assert now.stored < len(IDS)
+            assert not any(path.name.startswith(".tmp-") for path in (small_disk / "out/hidden_states").iterdir())
+            filler.unlink()
+            assert process.wait(60) == 0, (run_dir / "out.log").read_text()
+        holds(small_disk / "out", IDS)
+        assert jobs.verify(python, small_disk / "out").ok
+
+
+def fill(path: Path) -> None:
+    """Take every free byte of the file system."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 65536)
+    with contextlib.suppress(OSError), path.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"x")
+
+
+def test_too_little_space_is_refused_before_anything_is_sent(tmp_path: Path, python: Path, small_disk: Path) -> None:
+    with standin(tmp_path) as server:
+        (small_disk / "filler").write_bytes(b"x" * 20_000_000)
+        run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path, out=str(small_disk / "out")))
+        assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 5
+        now = jobs.status(run_dir)
+        assert "MB free, the rest of the dataset takes" in now.sentence
+        assert server.prompts == []

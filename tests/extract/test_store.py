@@ -1,0 +1,155 @@
+"""From dump to stored file: killed anywhere, a sample is either stored whole or its dump is still there."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import concurrent.futures
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagle3_patch import layout
+from eagle3_remote.extract import collect
+from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract.facts import Model, Server
+from eagle3_remote.extract.journal import CHECKED, SENT, Journal
+from eagle3_remote.extract.plan import Plan
+from eagle3_remote.extract.policy import Budget, Tuning
+from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.space import Shape
+from eagle3_remote.extract.storing import Storer
+from eagle3_remote.protocol import ExtractSpec
+from tests.extract.kill_at import killed_at
+from tests.extract.made import HIDDEN, LAYERS, RULES, journal_of, states_bytes, stored_ids, write_data, write_dump
+
+IDS = [[1, 2, 3], [4, 5], [6] * 7]
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A folder where fsync costs nothing, for there are many."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as path:
+        yield Path(path)
+
+
+@pytest.fixture(params=["another file system", "the same file system"])
+def dumps(request: pytest.FixtureRequest, tmp_path: Path, memory: Path) -> Path:
+    if request.param == "the same file system":
+        return memory / "dumps"
+    assert tmp_path.stat().st_dev != memory.stat().st_dev
+    return tmp_path / "dumps"
+
+
+def plan_of(dataset: ds.Dataset, dumps: Path) -> Plan:
+    return Plan(
+        spec=ExtractSpec(data=dataset.root + ".jsonl", out=dataset.root, dump_dir=str(dumps)),
+        model=Model("", "", 8, HIDDEN, 1000, 0, "bfloat16", ""),
+        server=Server("", "", 8192, 8192, 0, 256, "auto", False, ""),
+        boundaries=(2, 4, 5),
+        rules=RULES,
+        shape=Shape(LAYERS, HIDDEN, 2),
+        dataset=dataset,
+        run="r",
+        token_budget=1000,
+    )
+
+
+def folder(dumps: Path, line: int) -> Path:
+    return dumps / layout.folder_name(f"{layout.RID_PREFIX}r-{line}")
+
+
+def store_waiting(dataset: ds.Dataset, dumps: Path) -> None:
+    """What a run does with complete dumps: check is done, store all, commit."""
+
+    async def run() -> None:
+        journal = Journal(dataset.journal)
+        with concurrent.futures.ThreadPoolExecutor(1) as threads:
+            reporter = Reporter(dataset.ours, ExtractSpec(data="", out=""))
+            storer = Storer(
+                plan_of(dataset, dumps), journal, reporter, Budget(1, 1), threads, Tuning(), asyncio.Event()
+            )
+            for entry in journal.waiting(10):
+                journal.set_state(entry.line, SENT)
+                journal.set_state(entry.line, CHECKED)
+                await storer.store(str(folder(dumps, entry.line)), entry)
+            await storer.commit()
+        journal.close()
+
+    asyncio.run(run())
+
+
+def begin(root: Path, dumps: Path) -> ds.Dataset:
+    data = Path(f"{root}.jsonl")
+    write_data(data, IDS)
+    dataset, journal = journal_of(root, data)
+    journal.close()
+    for line, ids in enumerate(IDS, 1):
+        if not folder(dumps, line).exists():
+            write_dump(folder(dumps, line), states_bytes(ids))
+    return dataset
+
+
+def test_killed_between_any_two_steps(memory: Path, dumps: Path) -> None:
+    at = 1
+    while True:
+        dataset = begin(memory / f"at{at}", dumps / f"at{at}")
+        points = killed_at(at, lambda d=dataset, place=dumps / f"at{at}": store_waiting(d, place))  # type: ignore[misc]
+        journal = Journal(dataset.journal)
+        ds.settle(dataset, journal, LAYERS, HIDDEN)
+        journal.requeue()
+        for entry in journal.waiting(10):
+            dump = folder(dumps / f"at{at}", entry.line)
+            assert (dump / layout.STATES_FILE).read_bytes() == states_bytes(IDS[entry.row])
+            assert not (Path(dataset.states) / collect.file_name(entry.row)).exists()
+        journal.close()
+        store_waiting(dataset, dumps / f"at{at}")
+        is_stored(dataset)
+        if points is not None:
+            assert at == points + 1 > 20
+            return
+        at += 1
+
+
+def is_stored(dataset: ds.Dataset) -> None:
+    journal = Journal(dataset.journal)
+    assert [entry.row for entry in journal.stored()] == [0, 1, 2]
+    for entry in journal.stored():
+        path = Path(dataset.states) / collect.file_name(entry.row)
+        assert path.read_bytes() == states_bytes(IDS[entry.row])
+        assert (entry.bytes, entry.crc32) == (path.stat().st_size, ds.file_crc(str(path)))
+        assert stored_ids(dataset, path.name) == IDS[entry.row]
+    assert sorted(path.name for path in Path(dataset.states).iterdir()) == [f"hs_{row}.safetensors" for row in range(3)]
+    journal.close()
+
+
+def test_only_dumps_of_named_runs_are_swept(tmp_path: Path) -> None:
+    names = ["req_e3-aa-0-1", "req_e3-aa-1-1", "req_e3-aab-0-1", "req_e3-probe", "req_other", ".tmp-e3-aa", "marker"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert collect.sweep(str(tmp_path), ["aa"], {"e3-aa-1-1"}) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+    assert collect.sweep(str(tmp_path), [], set()) == 0
+    assert collect.sweep(str(tmp_path / "gone"), ["aa"], set()) == 0
+
+
+def test_an_error_mark_ends_the_wait(tmp_path: Path) -> None:
+    (tmp_path / layout.ERROR_FILE).write_text('{"rid": "x", "reason": "[Errno 28] No space left on device"}')
+    with pytest.raises(collect.SampleFailure) as caught:
+        asyncio.run(collect.wait_for_dump(str(tmp_path), 5))
+    assert caught.value.kind == "dump-full"
+    (tmp_path / layout.ERROR_FILE).write_text('{"rid": "x", "reason": "12 cached tokens"}')
+    with pytest.raises(collect.SampleFailure) as caught:
+        asyncio.run(collect.wait_for_dump(str(tmp_path), 5))
+    assert caught.value.kind == "cached-tokens"
+
+
+def test_fingerprint_is_of_little_endian_int64() -> None:
+    import hashlib
+
+    from eagle3_remote.extract.input import fingerprint
+
+    wanted = hashlib.blake2b(bytes([1, 0, 0, 0, 0, 0, 0, 0]), digest_size=16).digest()
+    assert fingerprint(array.array("q", [1])) == wanted

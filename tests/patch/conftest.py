@@ -1,0 +1,30 @@
+"""The test beds and tiny models that the tests of the patch share."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from eagle3_console.demo.testbed import install
+from tests.patch.servers import TESTBED
+
+MakeModel = Callable[[str, str], Path]
+
+
+@pytest.fixture(scope="session")
+def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
+    """``make_model(arch, dtype)``: a tiny checkpoint of 8 layers, made once."""
+    root = tmp_path_factory.mktemp("models")
+
+    def make(arch: str, dtype: str) -> Path:
+        out = root / f"{arch}-{dtype}"
+        if not out.exists():
+            python = install.ensure(install.VERSIONS[0]).python
+            command = [str(python), str(TESTBED / "make_model.py"), arch, str(out), "--dtype", dtype]
+            subprocess.run(command, check=True, capture_output=True)
+        return out
+
+    return make

@@ -1,0 +1,120 @@
+"""In bfloat16 the dump is what SGLang itself captures, bit for bit; and what the prefix cache leaves out is refused.
+
+An observer of the tests' own (`recorder`), loaded into the same server, saves what the inner model returns to its caller.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from eagle3_console.demo.testbed import install
+from eagle3_patch import layout
+from tests.patch.conftest import MakeModel
+from tests.patch.servers import ROOT, Server, members, modules_of, recorder, running
+
+CASES = {"0.5.9": ("deepseek", "pt", "post"), "0.5.23": ("deepseek", "safetensors", "pre")}
+
+BUDGET = 1_000_000
+"""Bytes: less than the concurrent requests take together, so that the forward has to wait for the writers."""
+
+
+class Observed:
+    """A server with the recorder in it."""
+
+    def __init__(self, version: str, server: Server, records: Path) -> None:
+        self.version, self.server, self.records = version, server, records
+        self.arch, self.layout, self.final = CASES[version]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def observed(
+    request: pytest.FixtureRequest, make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Observed]:
+    version: str = request.param
+    arch, kind, final = CASES[version]
+    work = tmp_path_factory.mktemp(f"bits-{version}")
+    before, env = recorder(work / "records", RECORDER_FORWARDS="1")
+    env |= {layout.ENV_LAYOUT: kind, layout.ENV_FINAL: final, layout.ENV_BUDGET: str(BUDGET)}
+    model = make_model(arch, "bfloat16")
+    with running(install.ensure(version), model, work, before=before, env=env) as server:
+        yield Observed(version, server, work / "records")
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    draw = random.Random(seed)
+    return [draw.randrange(3, 1024) for _ in range(length)]
+
+
+def test_the_dump_is_sglangs_own_capture_bit_for_bit(observed: Observed, tmp_path: Path) -> None:
+    lengths = (4, 30, 60, 255, 256, 257, 300, 600, 90, 120, 77, 33, 513, 16, 200, 140)
+    samples = {f"e3-bit-{n}-0": prompt(100 + n, length) for n, length in enumerate(lengths)}
+    with ThreadPoolExecutor(len(samples)) as pool:
+        list(pool.map(lambda item: observed.server.generate(*item), samples.items()))
+    for rid in samples:
+        folder = observed.server.folder(rid)
+        assert (folder / layout.DONE_FILE).exists(), (folder / layout.ERROR_FILE).read_text()
+        meta = json.loads((folder / layout.META_FILE).read_text())
+        assert meta["boundaries"] == [2, 4, 5]
+        assert (meta["dtype"], meta["final"], meta["layout"]) == ("bfloat16", observed.final, observed.layout)
+    listed = tmp_path / "samples.json"
+    listed.write_text(json.dumps(samples))
+    bed = install.ensure(observed.version)
+    script = ROOT / "tests" / "reference" / "same_bits.py"
+    arguments = [listed, observed.server.dump_dir, observed.records, observed.final]
+    command = [str(bed.python), str(script), *map(str, arguments)]
+    done = subprocess.run(command, env=bed.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == {"requests": len(samples), "rows": sum(lengths), "different": []}
+
+
+def reason(server: Server, rid: str) -> str:
+    folder = server.folder(rid)
+    error = json.loads((folder / layout.ERROR_FILE).read_text())
+    assert error["rid"] == rid
+    assert sorted(path.name for path in folder.iterdir()) == [layout.ERROR_FILE]
+    text: str = error["reason"]
+    return text
+
+
+@pytest.mark.parametrize("length", [50, 400])
+def test_a_prefix_hit_is_an_error_with_the_number_of_cached_tokens(observed: Observed, length: int) -> None:
+    """The radix cache is on here: the second time the first rows never pass through the model."""
+    ids = prompt(length, length)
+    first = observed.server.generate(f"e3-hit-{length}-0", ids)
+    second = observed.server.generate(f"e3-hit-{length}-1", ids)
+    cached = second["meta_info"]["cached_tokens"]
+    assert (first["meta_info"]["cached_tokens"], cached) == (0, length - 1)
+    assert (observed.server.folder(f"e3-hit-{length}-0") / layout.DONE_FILE).exists()
+    assert f"{cached} cached tokens" in reason(observed.server, f"e3-hit-{length}-1")
+
+
+def test_a_request_that_the_budget_cannot_hold_is_an_error_and_the_next_is_fine(observed: Observed) -> None:
+    """2500 tokens of 4 states of 64 bfloat16, and their ids: 1.3 MB."""
+    observed.server.generate("e3-big-0-0", prompt(8, 2500))
+    assert f"{BUDGET} ({layout.ENV_BUDGET})" in reason(observed.server, "e3-big-0-0")
+    observed.server.generate("e3-next-0-0", prompt(9, 1800))
+    assert (observed.server.folder("e3-next-0-0") / layout.DONE_FILE).exists()
+
+
+def test_the_patch_is_where_it_should_be(observed: Observed) -> None:
+    """What the tests of a server without the variable look for can be found."""
+    assert any(any(name.startswith("eagle3_patch") for name in modules) for modules in modules_of(observed.server))
+    assert len(members(observed.server.process.pid)) >= 3
+
+
+def names(paths: Sequence[Path]) -> list[str]:
+    return sorted(path.name for path in paths)
+
+
+def test_the_folder_has_the_files_of_its_layout_and_no_more(observed: Observed) -> None:
+    observed.server.generate("e3-files-0-0", prompt(7, 12))
+    found = names(list(observed.server.folder("e3-files-0-0").iterdir()))
+    states = {"pt": ["aux_0.pt", "aux_1.pt", "aux_2.pt", "final.pt"], "safetensors": [layout.STATES_FILE]}
+    assert found == sorted([*states[observed.layout], layout.META_FILE, layout.DONE_FILE])

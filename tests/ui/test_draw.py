@@ -1,0 +1,185 @@
+"""What the panels say, as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.content import Content
+
+from eagle3_console.alerts import Sample
+from eagle3_console.events import Event
+from eagle3_console.state import initial, reduce
+from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
+from eagle3_console.ui.draw_box import draw_box
+from eagle3_console.ui.draw_extraction import draw_extraction
+from eagle3_console.ui.draw_server import draw_server
+from eagle3_console.ui.glyphs import ASCII, UNICODE
+from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines
+from eagle3_remote.protocol import ExtractState, Phase, ServerStatus
+from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, arrived, gauges, snapshot
+
+HOSTILE = "\x1b]0;owned\x07[bold]line\none\r\x00"
+
+
+def view(*events: Event, width: int = 78, height: int = 20) -> View:
+    state = initial(NOW, "box")
+    for event in events:
+        state = reduce(state, event)
+    return View(state, NOW, UNICODE, width, height)
+
+
+def text(draw: Callable[[View], list[Content]], *events: Event, width: int = 78, height: int = 20) -> str:
+    return "\n".join(line.plain for line in draw(view(*events, width=width, height=height)))
+
+
+def test_loading_shows_the_shard_bar_its_rate_and_its_end() -> None:
+    shown = text(draw_server, arrived(LOADING))
+    assert "LOADING WEIGHTS  for 4 m 27 s" in shown
+    assert "31 / 64 shards  8.14s/it  ETA 04:28" in shown
+    assert "✓ spawn 3 s" in shown
+    assert "▶ weights 31/64 4 m 12 s" in shown
+    assert "· kv cache" in shown
+    assert "Loading safetensors checkpoint shards" in shown
+
+
+def test_ready_shows_every_phase_with_its_time() -> None:
+    shown = text(draw_server, arrived(READY), width=100)
+    assert "✓ weights 64/64 8 m 41 s" in shown
+    assert "✓ warm-up 5 s" in shown
+    assert "patch ✓ 8/8 ranks   boundaries 2,30,58 of 61   final pre-norm" in shown
+    assert "radix cache off" in shown
+
+
+@pytest.mark.parametrize("height", [3, 7, 20])
+def test_a_failure_shows_cause_and_advice_in_whatever_room(height: int) -> None:
+    shown = text(draw_server, arrived(FAILED), height=height)
+    lines = shown.splitlines()[:height]
+    assert "FAILED" in lines[0]
+    assert "gpu-oom: torch.OutOfMemoryError" in lines[1]
+    assert any("--mem-fraction" in line or "→" in line for line in lines)
+
+
+def test_no_server_says_how_to_start_one() -> None:
+    assert "s starts the server" in text(draw_server, arrived(ServerStatus(Phase.NOT_RUNNING, "no server job here")))
+
+
+def test_extraction_names_both_units_and_both_times() -> None:
+    shown = text(draw_extraction, arrived(READY, RUNNING))
+    assert "370 GB (345 GiB) of 992 GB (924 GiB) written" in shown
+    assert "done 09:30, in 1 h 30 m" in shown
+    assert "11.8 samples/s now" in shown
+    assert "in flight 38 samples, 61,004 tokens" in shown
+
+
+def test_no_forecast_before_it_is_worth_one() -> None:
+    assert "ETA - (measuring)" in text(draw_extraction, arrived(READY, dataclasses.replace(RUNNING, eta=None)))
+
+
+def test_a_finished_extraction_has_no_rate_of_now() -> None:
+    shown = text(draw_extraction, arrived(READY, FINISHED))
+    assert "FINISHED" in shown
+    assert "now" not in shown
+    assert "took 15 m 17 s" in shown
+
+
+def test_a_failed_extraction_says_why() -> None:
+    broken = dataclasses.replace(RUNNING, state=ExtractState.FAILED, sentence="no space left in /data/hidden")
+    assert "no space left in /data/hidden" in text(draw_extraction, arrived(READY, broken), height=4)
+
+
+def test_disks_come_first_and_hidden_gpus_are_counted() -> None:
+    lines = text(draw_box, arrived(READY, RUNNING), width=50, height=6).splitlines()
+    assert lines[0].startswith("output ")
+    assert "1.70 TB free" in lines[0]
+    assert lines[1].startswith("dump ")
+    assert lines[-1] == "6 more GPUs: 3, then z"
+    assert len(lines) == 6
+
+
+def test_a_box_without_gpus_has_no_gpu_rows() -> None:
+    event = dataclasses.replace(arrived(READY), snapshot=snapshot(READY, box=gauges(gpus=0)))
+    assert "GPU" not in text(draw_box, event)
+
+
+def test_the_header_keeps_the_clock_and_drops_the_rest() -> None:
+    for width in range(24, 130):
+        line = draw_header(view(*SCENES["extracting"], width=width), "root@gpu-box", False)
+        assert line.cell_length <= width
+        assert line.plain.rstrip().endswith("08:00:00")
+
+
+@given(st.integers(10, 200), st.integers(1, 40), st.sampled_from(sorted(SCENES)))
+def test_no_width_or_height_breaks_a_panel(width: int, height: int, scene: str) -> None:
+    for draw in (draw_server, draw_extraction, draw_box, draw_events):
+        assert text(draw, *SCENES[scene], width=width, height=height)
+
+
+def test_text_of_others_cannot_break_a_line_or_reach_the_terminal() -> None:
+    log = dataclasses.replace(FAILED.log, root_cause=HOSTILE, advice=HOSTILE, last_line=HOSTILE)
+    hostile = dataclasses.replace(FAILED, log=log, sentence=HOSTILE)
+    lines = [*draw_server(view(arrived(hostile))), *draw_events(view(arrived(hostile)))]
+    for line in lines:
+        assert "\x1b" not in line.plain
+        assert "\n" not in line.plain
+    assert "[bold]line" in "".join(line.plain for line in lines)
+
+
+def test_a_failed_step_says_failed_in_words() -> None:
+    assert "✗ server failed" in draw_checklist(view(LIVE, arrived(FAILED))).plain
+
+
+def samples(count: int) -> list[Sample]:
+    return [Sample(NOW + 2.0 * i, 10.0 + i % 5, 1e9, 0.1) for i in range(count)]
+
+
+def test_the_plot_fits_its_room() -> None:
+    for height in (7, 12, 20):
+        lines = [line.plain for line in plot_lines(samples(900), 70, height, UNICODE)]
+        assert lines[0] == "samples/s"
+        assert len(lines) <= height
+        assert max(map(len, lines)) <= 70
+        assert "now" in lines[-1]
+        assert any(0x2800 < ord(letter) < 0x2900 for line in lines for letter in line)
+
+
+def test_without_plotext_there_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotext", None)
+    load_plotext.cache_clear()
+    try:
+        lines = [line.plain for line in plot_lines(samples(30), 70, 8, UNICODE)]
+    finally:
+        load_plotext.cache_clear()
+    assert "█" in lines[-1]
+    assert lines[1].split()[0] == "15"
+
+
+def test_a_plot_in_ascii_is_ascii() -> None:
+    assert all(line.plain.isascii() for line in plot_lines(samples(30), 70, 12, ASCII))
+
+
+def test_a_plot_is_kept_until_there_is_something_new() -> None:
+    plotter, history = Plotter(UNICODE), samples(30)
+    first = plotter.lines(history, 60, 10)
+    assert plotter.lines(history, 60, 10) is first
+    assert plotter.lines(history, 50, 10) is not first
+
+
+def test_state_and_alerts_need_no_terminal_library() -> None:
+    program = (
+        "import sys, eagle3_console.state, eagle3_console.alerts, eagle3_console.units; "
+        "print([name for name in ('textual', 'rich', 'plotext', 'asyncssh') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_plotext_is_not_loaded_before_the_first_plot() -> None:
+    program = "import sys, eagle3_console.ui.app; print('plotext' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,327 @@
+"""Every key does what the footer and the help say; what would lose something asks first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button
+
+from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
+from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.keys import KEYS
+from eagle3_console.ui.widgets.dialog import AskDialog, HelpScreen
+from eagle3_remote.protocol import Phase, ServerStatus
+from tests.ui.scenes import FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, TARGET, arrived, console, snapshot
+
+IDLE = [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server"))]
+SERVING = [LIVE, arrived(READY)]
+EXTRACTING = [LIVE, arrived(READY, RUNNING)]
+LOST = ConnectionChanged(Connection("lost", "trying again in 2 s", NOW))
+
+
+def text_of(app: ConsoleApp, selector: str = "Screen") -> str:
+    """What stands on the screen, as text."""
+    return "\n".join(
+        "".join(segment.text for segment in line) for line in app.screen._compositor.render_strips(app.size)
+    )
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    await pilot.pause(0.02)
+
+
+@pytest.mark.parametrize(
+    ("scene", "key", "call"),
+    [
+        (IDLE, "d", "deploy"),
+        (IDLE, "s", "server_start"),
+        (SERVING, "t", "probe"),
+        (SERVING, "e", "extract_start"),
+        ([LIVE, arrived(READY, FINISHED)], "e", "extract_start"),
+        ([LOST], "r", "reconnect_now"),
+    ],
+)
+async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> None:
+    app, controller = console(scene)  # type: ignore[arg-type]
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press(key)
+        await settled(pilot)
+        assert controller.calls == [call]
+
+
+@pytest.mark.parametrize(
+    ("scene", "keys"),
+    [
+        (IDLE, "Rtexr"),
+        (SERVING, "sr"),
+        (EXTRACTING, "ser"),
+        ([LIVE, arrived(LOADING)], "ster"),
+        ([*EXTRACTING, LOST], "dsRtex"),
+        ([LIVE], "sRtex"),
+    ],
+)
+async def test_a_key_that_makes_no_sense_now_does_nothing(scene: list[object], keys: str) -> None:
+    app, controller = console(scene)  # type: ignore[arg-type]
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press(*keys)
+        await settled(pilot)
+        assert controller.calls == []
+        assert not isinstance(app.screen, AskDialog)
+
+
+@pytest.mark.parametrize("confirm", [["R"], ["tab", "enter"], ["right", "enter"]])
+async def test_a_restart_asks_and_the_same_key_or_enter_confirms(confirm: list[str]) -> None:
+    app, controller = console(EXTRACTING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert isinstance(app.screen, AskDialog)
+        assert "Restart the server with the radix cache off?" in text_of(app)
+        assert "[server-restart] 38 samples in flight" in text_of(app)
+        assert controller.calls == []
+        await pilot.press(*confirm)
+        await settled(pilot)
+        assert controller.calls == ["server_restart radix_cache=False"]
+
+
+@pytest.mark.parametrize("cancel", ["enter", "escape", "q"])
+async def test_the_focus_is_on_cancel(cancel: str) -> None:
+    app, controller = console(EXTRACTING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("R")
+        await settled(pilot)
+        assert isinstance(app.focused, Button)
+        assert app.focused.id == "cancel"
+        await pilot.press(cancel)
+        await settled(pilot)
+        assert not isinstance(app.screen, AskDialog)
+        assert controller.calls == []
+
+
+@pytest.mark.parametrize(("keys", "call"), [("x", "extract_stop"), ("s", "server_stop")])
+async def test_stop_asks_which_while_both_run(keys: str, call: str) -> None:
+    app, controller = console(EXTRACTING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("x")
+        await settled(pilot)
+        assert "Stop what?" in text_of(app)
+        assert "[extract-stop]" in text_of(app)
+        assert "[server-stop]" in text_of(app)
+        await pilot.press(keys)
+        await settled(pilot)
+        assert controller.calls == [call]
+
+
+async def test_stop_asks_for_the_server_alone_when_nothing_is_extracted() -> None:
+    app, controller = console(SERVING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("x")
+        await settled(pilot)
+        assert "Stop server?" in text_of(app)
+        assert "extract-stop" not in text_of(app)
+        await pilot.press("x")
+        await settled(pilot)
+        assert controller.calls == ["server_stop"]
+
+
+async def test_readonly_acts_on_nothing_and_says_so() -> None:
+    app, controller = console(SERVING, readonly=True)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press(*"dsRtex")
+        await settled(pilot)
+        assert controller.calls == []
+        assert "read-only" in text_of(app)
+        assert app.check_action("deploy", ()) is None
+
+
+async def test_what_goes_wrong_is_told_and_the_screen_stays() -> None:
+    app, controller = console(SERVING)
+    controller.fault = RuntimeError("port 30000 is in use by pid 77 [python]")
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert "probe: port 30000 is in use by pid 77 [python]" in text_of(app)
+        await pilot.press("t")
+        await settled(pilot)
+        assert len(app.state.alerts) == 2
+
+
+async def test_an_act_under_way_is_not_begun_twice() -> None:
+    app, controller = console(SERVING)
+    release = asyncio.Event()
+
+    async def slow() -> None:
+        controller.calls.append("probe")
+        await release.wait()
+
+    controller.probe = slow  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("t", "t")
+        await settled(pilot)
+        assert controller.calls == ["probe"]
+        release.set()
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert controller.calls == ["probe", "probe"]
+
+
+async def test_numbers_focus_panels_and_z_zooms() -> None:
+    app, _ = console("extracting")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        for number, words in {
+            1: "BUSY",
+            2: "samples/s",
+            3: "GPU 7",
+            4: "Prefill batch",
+            5: "extraction under way",
+        }.items():
+            await pilot.press(str(number), "z")
+            await settled(pilot)
+            visible = [panel.id for panel in app.screen.query(".panel") if panel.region.height]
+            assert visible == [f"panel-{number}"]
+            assert words in text_of(app)
+            await pilot.press("escape")
+            await settled(pilot)
+        assert len([panel for panel in app.screen.query(".panel") if panel.region.height]) == 5
+
+
+async def test_text_of_a_panel_can_be_marked_and_copied() -> None:
+    app, _ = console(EXTRACTING)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.mouse_down("#panel-1", offset=(1, 1))
+        await pilot.hover("#panel-1", offset=(5, 1))
+        await pilot.mouse_up("#panel-1", offset=(5, 1))
+        await settled(pilot)
+        await pilot.press("y")
+        assert app.clipboard.startswith("BUSY")
+
+
+async def test_going_to_another_panel_leaves_the_zoom() -> None:
+    app, _ = console("extracting")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("1", "z", "2")
+        await settled(pilot)
+        assert "11.8 samples/s" in text_of(app)
+
+
+async def test_help_lists_every_key() -> None:
+    app, _ = console(IDLE)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("question_mark")
+        await settled(pilot)
+        assert isinstance(app.screen, HelpScreen)
+        for key in KEYS:
+            assert f"{key.shown:>4}  {key.help}" in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert not isinstance(app.screen, HelpScreen)
+
+
+def test_every_key_has_an_id_of_its_own() -> None:
+    assert len({key.id for key in KEYS}) == len(KEYS)
+    taken = [name for key in KEYS for name in key.keys.split(",")]
+    assert len(set(taken)) == len(taken)
+
+
+@pytest.mark.parametrize(
+    ("scene", "words"),
+    [
+        (EXTRACTING, "The extraction (3,731 of 10,000 samples) and the server go on on root@gpu-box."),
+        (SERVING, "The server goes on on root@gpu-box."),
+        (IDLE, "Detached from root@gpu-box."),
+    ],
+)
+async def test_q_says_what_goes_on_and_how_to_come_back(scene: list[object], words: str) -> None:
+    app, controller = console(scene)  # type: ignore[arg-type]
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        said = app.farewell()
+        await pilot.press("q")
+    assert said.startswith(words)
+    assert said.endswith(f"Come back with: eagle3-console {TARGET}")
+    assert controller.calls == []
+    assert app.return_code == 0
+
+
+async def test_a_session_that_ends_is_told() -> None:
+    app, controller = console(SERVING)
+
+    async def events():  # type: ignore[no-untyped-def]
+        yield LIVE
+        raise RuntimeError("the agent speaks protocol 2, this console 1")
+
+    controller.events = events  # type: ignore[method-assign]
+    async with app.run_test(size=(120, 35)) as pilot:
+        await settled(pilot)
+        assert "the session ended: the agent speaks protocol 2, this console 1" in text_of(app)
+
+
+async def test_the_screen_follows_the_events() -> None:
+    app, controller = console(SERVING)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        assert "nothing extracted yet" in text_of(app)
+        controller.queue.put_nowait(SnapshotArrived(snapshot(READY, RUNNING, NOW + 1), NOW + 1))
+        await settled(pilot)
+        assert "3,731 / 10,000" in text_of(app)
+        controller.queue.put_nowait(LOST)
+        await settled(pilot)
+        shown = text_of(app)
+        assert "shown as of 08:00:01" in shown
+        assert "trying again in 2 s" in shown
+        assert "3,731 / 10,000" in shown
+        assert "r reconnect" in shown
+
+
+@pytest.mark.parametrize("scene", sorted(SCENES))
+async def test_no_size_breaks_the_screen(scene: str) -> None:
+    app, _ = console(scene)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for size in ((40, 12), (79, 23), (120, 24), (119, 60), (250, 70), (30, 8)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+            assert TARGET in text_of(app)
+
+
+async def test_eighty_by_twenty_four_holds_what_must_never_go() -> None:
+    app, controller = console("extracting")
+    async with app.run_test(size=(80, 24)) as pilot:
+        controller.queue.put_nowait(arrived(READY, FINISHED))
+        await settled(pilot)
+        assert "9,997 of 10,000 stored" in text_of(app).splitlines()[22]
+        controller.queue.put_nowait(arrived(READY, RUNNING, NOW + 60))
+        await settled(pilot)
+        shown = text_of(app)
+        for words in ("BUSY", "3,731 / 10,000", "11.8 samples/s", "370 GB (345 GiB)", "1 h 30 m", "output", "dump"):
+            assert words in shown
+        assert "1.70 TB free" in shown
+        assert "▲ warning" in shown.splitlines()[22]
+
+
+async def test_a_terminal_without_utf8_gets_ascii_alone() -> None:
+    app, _ = console("extracting", ascii_signs=True)
+    async with app.run_test(size=(160, 45)) as pilot:
+        await settled(pilot)
+        assert text_of(app).isascii()
+        await pilot.press("x")
+        await settled(pilot)
+        assert text_of(app).isascii()
+        await pilot.press("escape", "question_mark")
+        await settled(pilot)
+        assert text_of(app).isascii()

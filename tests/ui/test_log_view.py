@@ -1,0 +1,197 @@
+"""The log never moves under a reader, and finds what is looked for."""
+
+from __future__ import annotations
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.pilot import Pilot
+
+from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.log_buffer import LogBuffer
+from eagle3_console.ui.widgets.log_view import LogView
+from tests.ui.scenes import LIVE, arrived, console
+
+
+class LogApp(App[None]):
+    """A log view alone."""
+
+    def __init__(self, capacity: int = 1_000) -> None:
+        super().__init__()
+        self.view = LogView(LogBuffer(capacity, 100_000))
+
+    def compose(self) -> ComposeResult:
+        yield self.view
+
+
+def numbered(start: int, count: int) -> bytes:
+    return "".join(f"line {number}\n" for number in range(start, start + count)).encode()
+
+
+def shown(view: LogView) -> list[str]:
+    return [view.render_line(y).text.strip() for y in range(view.size.height)]
+
+
+async def test_a_followed_log_shows_its_end() -> None:
+    app = LogApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.view.feed(numbered(0, 5_000))
+        await pilot.pause(0.2)
+        assert shown(app.view) == [f"line {number}" for number in range(4_990, 5_000)]
+
+
+async def test_the_reader_stays_while_fifty_thousand_lines_arrive_and_the_ring_prunes() -> None:
+    app = LogApp(capacity=1_000)
+    async with app.run_test(size=(40, 10)) as pilot:
+        view = app.view
+        view.feed(numbered(0, 1_000))
+        await pilot.pause(0.2)
+        await pilot.press("pageup", "pageup")
+        top, before = view.top, shown(view)
+        assert before[0] == f"line {top}"
+        for batch in range(50):
+            view.feed(numbered(1_000 + 1_000 * batch, 1_000))
+            if batch % 10 == 0:
+                await pilot.pause(0.12)
+        await pilot.pause(0.2)
+        assert view.buffer.first > 900
+        assert view.top == top
+        assert shown(view) == before
+        assert view.new_lines == 50_000
+        await pilot.press("down")
+        assert shown(view)[0] == f"line {top + 1}"
+        view.follow()
+        await pilot.pause(0.2)
+        assert shown(view)[-1] == "line 50999"
+        assert view.buffer.end - view.buffer.first <= 51_000
+        view.feed(numbered(51_000, 10))
+        assert view.buffer.end - view.buffer.first == 1_000
+
+
+async def test_the_mouse_wheel_stops_the_following() -> None:
+    app = LogApp()
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.view.feed(numbered(0, 200))
+        await pilot.pause(0.2)
+        app.view.scroll_relative(y=-3, animate=False, immediate=True)
+        await pilot.pause(0.2)
+        assert not app.view.following
+        before = shown(app.view)
+        app.view.feed(numbered(200, 200))
+        await pilot.pause(0.2)
+        assert shown(app.view) == before
+
+
+async def test_a_resize_keeps_the_end_in_sight() -> None:
+    app = LogApp()
+    async with app.run_test(size=(40, 20)) as pilot:
+        app.view.feed(numbered(0, 200))
+        await pilot.pause(0.2)
+        await pilot.resize_terminal(40, 6)
+        await pilot.pause(0.2)
+        assert app.view.following
+        assert shown(app.view)[-1] == "line 199"
+
+
+async def test_markup_and_escapes_are_text() -> None:
+    app = LogApp()
+    async with app.run_test(size=(60, 5)) as pilot:
+        app.view.feed(b"[bold]not bold[/bold] \x1b[2Jstill here\n")
+        await pilot.pause(0.2)
+        assert shown(app.view)[0] == "[bold]not bold[/bold] still here"
+
+
+async def test_text_marked_with_the_mouse_is_what_is_copied() -> None:
+    app = LogApp(capacity=50)
+    async with app.run_test(size=(40, 10)) as pilot:
+        app.view.feed(numbered(0, 200))
+        await pilot.pause(0.2)
+        await pilot.mouse_down(app.view, offset=(5, 2))
+        await pilot.hover(app.view, offset=(4, 4))
+        await pilot.mouse_up(app.view, offset=(4, 4))
+        await pilot.pause(0.2)
+        text = app.screen.get_selected_text()
+        assert text is not None
+        assert text.startswith("192\nline 193\nline")
+        assert not app.view.following
+
+
+# With the whole console around it.
+
+
+async def searching(pilot: Pilot[None], app: ConsoleApp, text: str) -> None:
+    await pilot.press("slash", *text, "enter")
+    await pilot.pause(0.2)
+
+
+@pytest.fixture
+def app() -> ConsoleApp:
+    return console([LIVE, arrived()])[0]
+
+
+def title(app: ConsoleApp) -> str:
+    return str(app.log_panel.border_title)
+
+
+async def test_search_goes_to_the_last_match_then_around(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", b"".join(b"line %d\n" % n + b"ERROR here\n" * (n % 100 == 50) for n in range(300)), 0)
+        await pilot.pause(0.2)
+        await searching(pilot, app, "error")
+        assert "match 3 of 3" in title(app)
+        assert "ERROR here" in shown(app.log_panel.view)
+        await pilot.press("n")
+        assert "match 1 of 3" in title(app)
+        await pilot.press("N", "N")
+        assert "match 2 of 3" in title(app)
+        app.log_panel.feed("job", b"ERROR late\n", app.log_panel._next_offset or 0)
+        await pilot.pause(0.2)
+        assert "match 2 of 4" in title(app)
+        assert "paused, 1 new line " in title(app)
+        await pilot.press("y")
+        assert app.clipboard == "ERROR here"
+        await pilot.press("escape")
+        assert "match" not in title(app)
+
+
+async def test_a_search_without_a_match_says_so(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", b"line\n", 0)
+        await searching(pilot, app, "no [such")
+        assert "not found: no [such" in title(app)
+
+
+async def test_follow_pause_top_and_end(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", numbered(0, 500), 0)
+        await pilot.pause(0.2)
+        assert "following" in title(app)
+        await pilot.press("g")
+        assert shown(app.log_panel.view)[0] == "line 0"
+        app.log_panel.feed("job", numbered(500, 214), len(numbered(0, 500)))
+        await pilot.pause(0.2)
+        assert "paused, 214 new lines" in title(app)
+        assert shown(app.log_panel.view)[0] == "line 0"
+        await pilot.press("G")
+        await pilot.pause(0.2)
+        assert shown(app.log_panel.view)[-1] == "line 713"
+        await pilot.press("f")
+        assert "paused" in title(app)
+        await pilot.press("f")
+        await pilot.pause()
+        assert "following" in title(app)
+
+
+async def test_bytes_are_shown_once_and_gaps_are_told(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        panel = app.log_panel
+        panel.feed("job", b"one\ntwo\n", 0)
+        panel.feed("job", b"two\nthree\n", 4)
+        panel.feed("job", b"four\n", 1_000)
+        await pilot.pause(0.2)
+        text = [line for line in shown(panel.view) if line]
+        assert text == ["one", "two", "three", "[console] 986 bytes skipped here; they are in the file", "four"]
+        panel.feed("other", b"tail\n", 5_000)
+        await pilot.pause(0.2)
+        text = [line for line in shown(panel.view) if line]
+        assert text == ["[console] the first 5,000 bytes are in the file", "tail"]
+        assert "other" in title(app)

@@ -1,0 +1,145 @@
+"""The reducer: what a person sees follows from events alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eagle3_console.events import (
+    Alert,
+    AlertRaised,
+    Connection,
+    ConnectionChanged,
+    Event,
+    LogArrived,
+    Narration,
+    Planned,
+    SnapshotArrived,
+    StepChanged,
+)
+from eagle3_console.state import HISTORY, STEP_NAMES, ConsoleState, initial, reduce
+from eagle3_remote.protocol import ExtractState, Phase, ServerStatus
+from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, arrived, job, snapshot
+
+
+def after(*events: Event) -> ConsoleState:
+    state = initial(NOW, "box")
+    for event in events:
+        state = reduce(state, event)
+    return state
+
+
+def steps(state: ConsoleState) -> dict[str, str]:
+    return {step.name: step.status for step in state.steps}
+
+
+def test_a_console_that_attaches_late_ticks_what_was_done_before() -> None:
+    state = after(LIVE, arrived(READY, RUNNING))
+    assert steps(state) == {
+        "deploy": "done",
+        "server": "done",
+        "probe": "todo",
+        "extract": "running",
+        "verify": "todo",
+    }
+    assert next(step for step in state.steps if step.name == "extract").detail == "37 %"
+
+
+def test_the_checklist_follows_the_box() -> None:
+    assert steps(after(arrived(LOADING)))["server"] == "running"
+    assert steps(after(arrived(LOADING), arrived(FAILED)))["server"] == "failed"
+    assert steps(after(arrived(READY, RUNNING), arrived(READY, FINISHED)))["extract"] == "done"
+
+
+def test_a_refused_start_stays_on_the_checklist_until_the_box_changes() -> None:
+    idle = ServerStatus(Phase.NOT_RUNNING, "no server")
+    state = after(arrived(idle), StepChanged("server", "failed", "port 30000 is in use"), arrived(idle))
+    assert steps(state)["server"] == "failed"
+    assert steps(reduce(state, arrived(LOADING)))["server"] == "running"
+
+
+def test_an_old_extraction_does_not_overwrite_a_refused_new_one() -> None:
+    state = after(arrived(READY, FINISHED), StepChanged("extract", "failed", "no such file"), arrived(READY, FINISHED))
+    assert steps(state)["extract"] == "failed"
+
+
+def test_a_new_server_has_to_be_probed_again() -> None:
+    state = after(arrived(READY), StepChanged("probe", "done", "13 of 13 rows"))
+    assert steps(reduce(state, arrived(READY)))["probe"] == "done"
+    other = dataclasses.replace(READY, job=dataclasses.replace(job("server"), id="server-other"))
+    assert steps(reduce(state, arrived(other)))["probe"] == "todo"
+
+
+def test_a_lost_link_keeps_what_was_known() -> None:
+    state = after(LIVE, arrived(READY, RUNNING))
+    lost = reduce(state, ConnectionChanged(Connection("lost", "trying again in 2 s", NOW)))
+    assert lost == dataclasses.replace(state, connection=lost.connection)
+    assert lost.as_of == NOW
+    assert not lost.connection.live
+
+
+def test_log_bytes_change_nothing() -> None:
+    state = after(LIVE, arrived(READY))
+    assert reduce(state, LogArrived("server-1", b"line\n", 0)) is state
+
+
+def test_narration_without_a_time_gets_the_time_of_the_last_snapshot() -> None:
+    state = after(arrived(READY, at=NOW), Narration("probing"))
+    assert state.notes == (Narration("probing", NOW),)
+
+
+def test_the_plan_is_kept() -> None:
+    assert after(Planned(("10,000 samples",))).plan == ("10,000 samples",)
+
+
+def test_an_alert_of_the_session_is_told_once_a_cause() -> None:
+    alert = Alert(NOW, "error", "deploy-1", "no room")
+    assert after(AlertRaised(alert), AlertRaised(alert)).alerts == (alert,)
+
+
+def test_history_starts_anew_with_another_extraction() -> None:
+    state = after(*(arrived(READY, RUNNING, NOW + second) for second in range(0, 20, 2)))
+    assert len(state.history) == 10
+    other = dataclasses.replace(RUNNING, job=dataclasses.replace(job("extract"), id="extract-other"))
+    assert len(reduce(state, arrived(READY, other, NOW + 20)).history) == 1
+
+
+def test_history_survives_a_box_clock_that_is_set_back() -> None:
+    state = after(
+        arrived(READY, RUNNING, NOW), arrived(READY, RUNNING, NOW - 3600), arrived(READY, RUNNING, NOW - 3590)
+    )
+    assert [sample.t for sample in state.history] == [NOW - 3600, NOW - 3590]
+
+
+@given(st.lists(st.sampled_from([0.1, 0.5, 2.0, 60.0]), min_size=1, max_size=60))
+def test_history_is_in_order_and_no_denser_than_asked(gaps: list[float]) -> None:
+    state, clock = initial(NOW, "box"), NOW
+    for gap in gaps:
+        clock += gap
+        state = reduce(state, SnapshotArrived(snapshot(READY, RUNNING, clock), clock))
+    times = [sample.t for sample in state.history]
+    assert all(later - earlier >= 2.0 for earlier, later in itertools.pairwise(times))
+    assert times
+    assert len(times) <= HISTORY
+
+
+SERVERS = st.sampled_from([READY, LOADING, FAILED, ServerStatus(Phase.NOT_RUNNING, "none")])
+EXTRACTS = st.sampled_from(
+    [None, RUNNING, FINISHED, *(dataclasses.replace(RUNNING, state=state) for state in ExtractState)]
+)
+EVENTS = st.one_of(
+    st.builds(
+        lambda server, extract, back: arrived(server, extract, NOW + back), SERVERS, EXTRACTS, st.integers(0, 900)
+    ),
+    st.builds(StepChanged, st.sampled_from(STEP_NAMES), st.sampled_from(["todo", "running", "done", "failed"])),
+    st.builds(Narration, st.text()),
+)
+
+
+@given(st.lists(EVENTS, max_size=30))
+def test_any_order_of_events_keeps_the_checklist_whole(events: list[Event]) -> None:
+    state = after(*events)
+    assert tuple(step.name for step in state.steps) == STEP_NAMES
