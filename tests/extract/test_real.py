@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_console.demo.testbed import install
 from eagle3_remote.protocol import ExtractState
 from tests.extract import jobs
 from tests.extract.conftest import Real, spec_of
@@ -20,14 +21,14 @@ from tests.extract.conftest import Real, spec_of
 REFERENCE = Path(__file__).resolve().parents[1] / "reference" / "compare_dataset.py"
 
 
-def test_every_row_of_every_layer_equals_hugging_face(real: Real, dataset: Path, python: Path) -> None:
+def test_every_row_of_every_layer_equals_hugging_face(real: Real, dataset: Path, bed: install.TestBed) -> None:
     """Extracted in two runs, the first of them killed: all 64 rows are right and none is there twice."""
     manifest = json.loads((dataset / ".eagle3/manifest.json").read_text())
     assert (manifest["complete"], manifest["boundaries"], manifest["final"]) == (True, [2, 4, 5], "pre")
     assert (manifest["dtype"], manifest["hidden_size"], manifest["counts"]["stored"]) == ("float32", 64, 64)
     assert manifest["server"]["sglang_version"] == "0.5.23"
-    words = [str(python), str(REFERENCE), str(real.model), str(real.data), str(dataset), "2,4,5"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    words = [str(bed.python), str(REFERENCE), str(real.model), str(real.data), str(dataset), "2,4,5"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, env={**os.environ, **bed.env})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     tokens = sum(len(json.loads(line)["input_ids"]) for line in real.data.read_text().splitlines())

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -100,7 +100,9 @@ def ordinary_user(shell: str = "/bin/bash", password: str = "") -> Iterator[Acco
 
 
 @contextlib.contextmanager
-def running_sshd(user: str, tmp_path: Path, config: str = "", key: str = "ed25519") -> Iterator[SshdBox]:
+def running_sshd(
+    user: str, tmp_path: Path, config: str = "", key: str = "ed25519", prefix: Sequence[str] = ()
+) -> Iterator[SshdBox]:
     """A server that lets `user` in with a key of its own.
 
     Args:
@@ -108,6 +110,7 @@ def running_sshd(user: str, tmp_path: Path, config: str = "", key: str = "ed2551
         tmp_path: for the client's files.
         config: more lines for sshd_config; they win over ours.
         key: type of the host key.
+        prefix: words in front of sshd that end in running it, such as ``unshare``.
     """
     sshd = tool("sshd")
     root = os.geteuid() == 0
@@ -125,7 +128,7 @@ def running_sshd(user: str, tmp_path: Path, config: str = "", key: str = "ed2551
         authorized.write_text(identity.with_suffix(".pub").read_text())
         authorized.chmod(0o644)
         log = tmp_path / "sshd.log"
-        process, port = _start(sshd, there, log, config, authorized, host_key)
+        process, port = _start([*prefix, sshd], there, log, config, authorized, host_key)
         public = host_key.with_suffix(".pub").read_text().split()
         line = f"[127.0.0.1]:{port} {public[0]} {public[1]}\n"
         known_hosts = tmp_path / "known_hosts"
@@ -143,7 +146,7 @@ def running_sshd(user: str, tmp_path: Path, config: str = "", key: str = "ed2551
 
 
 def _start(
-    sshd: str, there: Path, log: Path, config: str, authorized: Path, host_key: Path
+    sshd: list[str], there: Path, log: Path, config: str, authorized: Path, host_key: Path
 ) -> tuple[subprocess.Popen[bytes], int]:
     for _ in range(5):  # the free port may be taken by somebody else meanwhile
         port = _free_port()
@@ -155,7 +158,7 @@ def _start(
         )
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [sshd, "-D", "-e", "-f", str(file)],
+                [*sshd, "-D", "-e", "-f", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,

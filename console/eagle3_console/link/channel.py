@@ -58,6 +58,9 @@ class SshChannel:
         while self._mark not in seen:
             piece = await self.read(_PIECE)
             seen += piece
+            if not piece and await self.wait() is None:
+                # A shell that refuses ends with a status. The end of the output may come before the end of the link.
+                raise self._lost(None)
             if not piece or len(seen) > _NOISE_LIMIT:
                 await self.stderr_done()
                 said = (seen + bytes(self._stderr))[-400:].decode(errors="replace").strip()

@@ -87,7 +87,8 @@ def llama(weights: Weights, layers: int, dtype: str) -> dict[str, Any]:
 def deepseek(weights: Weights, layers: int, dtype: str) -> dict[str, Any]:
     """Fill `weights` with a DeepSeek-V3 and return its config.json."""
     heads, nope, rope, value, kv_rank, q_rank = 4, 16, 8, 16, 32, 32
-    intermediate, moe_intermediate, experts, dense_layers = 128, 32, 8, 1
+    # a CPU pads each rank's share of an expert to 32: with less than 64 the second of two ranks would have only zeros
+    intermediate, moe_intermediate, experts, dense_layers = 128, 64, 8, 1
     for index in range(layers):
         layer = f"model.layers.{index}."
         weights.norm(layer + "input_layernorm.weight", HIDDEN)

@@ -1,0 +1,104 @@
+"""Rates, budgets, failures in a row, space: the parts without I/O."""
+
+from __future__ import annotations
+
+from eagle3_remote.extract import space
+from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, SampleFailure
+from eagle3_remote.extract.facts import Model, Server, longest_prompt, served_dtype
+from eagle3_remote.extract.meter import Meter
+from eagle3_remote.extract.policy import Budget, Failures
+from eagle3_remote.extract.space import Room, Shape
+
+NAN = SampleFailure("non-finite", "NaN")
+MODEL = Model("", "", 61, 7168, 129280, 8192, "bfloat16", "")
+
+
+def server(context: int, pool: int, limit: int = 0, dtype: str = "auto") -> Server:
+    return Server("", "", context, pool, limit, 8192, dtype, False, "")
+
+
+def test_rates_are_of_the_last_half_minute() -> None:
+    meter = Meter(100.0, 500, 50_000, 0)  # resumed: what was stored before is no rate of this run
+    meter.note(104.0, 504, 50_400, 8)
+    assert meter.rates(1000).eta is None
+    meter.note(110.0, 510, 51_000, 20)
+    assert (meter.rates(1000).samples, meter.rates(1000).tokens, meter.rates(1000).eta) == (1.0, 100.0, 10.0)
+    for second in range(111, 200):
+        meter.note(float(second), 510, 51_000, 20)
+    stalled = meter.rates(1000)
+    assert (stalled.samples, stalled.eta) == (0.0, None)
+    assert stalled.mean_samples == 10 / 99
+    assert meter.rates(0).eta == 0.0
+
+
+def test_three_different_samples_in_a_row_end_a_run() -> None:
+    failures = Failures(attempts=3, streak=3)
+    assert not failures.failed(1, NAN)
+    assert not failures.failed(1, NAN)
+    assert failures.failed(1, NAN), "the third try is the last"
+    assert failures.verdict(1, NAN, 10) is None, "one sample is no row of failures"
+    failures.failed(2, NAN)
+    failures.failed(3, NAN)
+    verdict = failures.verdict(3, NAN, 10)
+    assert verdict is not None
+    assert verdict.exit_code == EXIT_INCOMPLETE
+    assert "3 samples in a row failed in one way (non-finite)" in str(verdict)
+    assert failures.verdict(3, NAN, 2) is None, "only the failing ones are left: they are tried to the end"
+
+
+def test_a_good_sample_or_another_kind_ends_the_row() -> None:
+    failures = Failures(attempts=3, streak=3)
+    late = SampleFailure("timeout", "no answer")
+    failures.failed(1, NAN)
+    failures.failed(2, NAN)
+    failures.stored()
+    failures.failed(3, NAN)
+    assert failures.verdict(3, NAN, 10) is None
+    for line in (4, 5, 6):
+        failures.failed(line, late)
+    verdict = failures.verdict(6, late, 10)
+    assert verdict is not None
+    assert verdict.exit_code == EXIT_SERVER
+    assert failures.failed(7, SampleFailure("refused", "400")), "what the server refuses is not tried again"
+
+
+def test_a_sample_above_the_budget_goes_alone() -> None:
+    budget = Budget(100, 1000)
+    assert budget.fits(500, 5000)
+    budget.take(60, 600)
+    assert budget.fits(40, 400)
+    assert not budget.fits(41, 10)
+    assert not budget.fits(10, 401)
+    budget.tokens = 0  # answered, not yet stored
+    assert not budget.fits(500, 1)
+
+
+def test_bytes_of_a_token() -> None:
+    assert Shape(4, 7168, 2).token_bytes == 57_344 + 8
+    assert abs(Shape(4, 7168, 2).dataset_bytes(17_300_000, 10_000) / 992.1e9 - 1) < 0.001
+
+
+def test_space_is_judged_by_what_is_still_missing() -> None:
+    def judge(free: int, inodes: int | None = None) -> tuple[str | None, str | None]:
+        return space.judge(1_000_000_000, 10, Room(free, 4_000_000_000, inodes), "/out")
+
+    refused, _ = judge(999_000_000)
+    assert refused is not None
+    assert refused.startswith("/out has 999.00 MB free, the rest of the dataset takes 1.00 GB: 1.00 MB are missing.")
+    assert judge(1_100_000_000)[1] is not None
+    assert judge(1_300_000_000) == (None, None)
+    assert "9 free inodes, 10 files" in (judge(1_300_000_000, 9)[0] or "")
+
+
+def test_the_longest_prompt_and_why() -> None:
+    assert longest_prompt(server(32768, 30192)) == (30186, "its KV pool holds 30192 tokens")
+    assert longest_prompt(server(4096, 30192)) == (4090, "its context length is 4096")
+    assert longest_prompt(server(4096, 30192, 4000)) == (3999, "its own limit max_req_input_len")
+    assert longest_prompt(server(4096, 30192, 4090))[0] == 4089
+
+
+def test_the_dtype_that_is_served() -> None:
+    assert served_dtype(server(1, 1), MODEL) == "bfloat16"
+    assert served_dtype(server(1, 1, dtype="half"), MODEL) == "float16"
+    assert served_dtype(server(1, 1), Model("", "", 1, 1, 1, 0, "float32", "")) == "float16"
+    assert served_dtype(server(1, 1, dtype="float32"), MODEL) == "float32"
