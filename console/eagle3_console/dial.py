@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from eagle3_console.errors import UsageError
 from eagle3_console.link.base import Link, Prompter
 from eagle3_console.session import Dial
+
+if TYPE_CHECKING:
+    from eagle3_console.link.route import SshOptions
 
 LOCAL = "local"
 
@@ -34,20 +38,24 @@ def dialler(args: argparse.Namespace, prompter: Prompter | None = None) -> Dial:
     async def dial() -> Link:
         from eagle3_console.link.connect import connect
         from eagle3_console.link.prompts import TerminalPrompter
-        from eagle3_console.link.route import SshOptions
 
-        options = SshOptions(
-            config_files=_config_files(args.ssh_config),
-            identity_files=tuple(Path(name).expanduser() for name in args.identity),
-            known_hosts=Path(args.known_hosts).expanduser() if args.known_hosts else None,
-            host_key=args.host_key,
-            accept_new=args.accept_new_host_key,
-            connect_timeout=args.connect_timeout,
-            password_file=Path(args.password_file).expanduser() if args.password_file else None,
-        )
-        return await connect(target, options, prompter or TerminalPrompter())
+        return await connect(target, _options(args), prompter or TerminalPrompter())
 
     return dial
+
+
+def _options(args: argparse.Namespace) -> SshOptions:
+    from eagle3_console.link.route import SshOptions
+
+    return SshOptions(
+        config_files=_config_files(args.ssh_config),
+        identity_files=tuple(Path(name).expanduser() for name in args.identity),
+        known_hosts=Path(args.known_hosts).expanduser() if args.known_hosts else None,
+        host_key=args.host_key,
+        accept_new=args.accept_new_host_key,
+        connect_timeout=args.connect_timeout,
+        password_file=Path(args.password_file).expanduser() if args.password_file else None,
+    )
 
 
 async def _local() -> Link:

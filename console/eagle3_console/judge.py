@@ -65,15 +65,20 @@ def choose_python(facts: Facts, plan: Plan) -> str:
     finding = _python(facts, plan)
     if finding.level == FAIL:
         raise BoxNotFit(f"{finding.sentence} {finding.cure}".strip())
-    return _candidates(facts)[0].path
+    return _meant(facts)[0].path
 
 
-def _candidates(facts: Facts) -> list[PythonFact]:
-    return [python for python in facts.pythons if python.sglang]
+def _meant(facts: Facts) -> list[PythonFact]:
+    """The Pythons with SGLang; where somebody already uses one, that one alone is meant."""
+    able = [python for python in facts.pythons if python.sglang]
+    for sign in (("--python",), ("running server", "VIRTUAL_ENV")):
+        if chosen := [python for python in able if python.found_by in sign]:
+            return chosen
+    return able
 
 
 def _python(facts: Facts, plan: Plan) -> Finding:
-    able = _candidates(facts)
+    meant = _meant(facts)
     if plan.python:
         asked = next((p for p in facts.pythons if p.found_by == "--python"), None)
         if asked is None or asked.error:
@@ -84,17 +89,16 @@ def _python(facts: Facts, plan: Plan) -> Finding:
         if not asked.sglang:
             cure = f"Install it there ({plan.python} -m pip install sglang) or name another Python with --python."
             return Finding(FAIL, "python", f"{plan.python} on {facts.host} has no SGLang.", cure)
-        able = [asked]
-    if not able:
+    if not meant:
         looked = ", ".join(facts.looked_in) or "nowhere"
         sentence = f"No Python with SGLang was found on {facts.host}; looked in {looked}."
         return Finding(FAIL, "python", sentence, "Name it with --python /path/to/python.")
-    if len(able) > 1 and not plan.python and not _preferred(able[0]):
-        names = ", ".join(f"{p.path} (SGLang {p.sglang})" for p in able)
+    if len(meant) > 1:
+        names = ", ".join(f"{p.path} (SGLang {p.sglang}, {p.found_by})" for p in meant)
         return Finding(
             FAIL, "python", f"Several Pythons on {facts.host} have SGLang: {names}.", "Choose one with --python."
         )
-    chosen = able[0]
+    chosen = meant[0]
     if chosen.missing:
         cure = f"{chosen.path} -m pip install {' '.join(chosen.missing)}"
         return Finding(
@@ -104,11 +108,6 @@ def _python(facts: Facts, plan: Plan) -> Finding:
             f"Run: {cure}",
         )
     return Finding(OK, "python", f"{chosen.path}: Python {chosen.version}, SGLang {chosen.sglang} ({chosen.found_by}).")
-
-
-def _preferred(python: PythonFact) -> bool:
-    """A Python that somebody is already using says itself which one is meant."""
-    return python.found_by in ("--python", "running server", "VIRTUAL_ENV")
 
 
 def _gpus(facts: Facts, plan: Plan) -> list[Finding]:

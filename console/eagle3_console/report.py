@@ -44,18 +44,7 @@ def markdown(report: ExtractReport) -> str:
     ]
     if status.cut:
         lines.append(f"| cut | {status.cut:,} samples at the longest length asked |")
-    for key in (
-        "model",
-        "sglang_version",
-        "patch_version",
-        "boundaries",
-        "final",
-        "dtype",
-        "hidden_size",
-        "num_layers",
-    ):
-        if key in manifest:
-            lines.append(f"| {key} | {manifest[key]} |")
+    lines += [f"| {name} | {value} |" for name, value in _made_of(manifest) if value]
     if report.problems:
         lines += [
             "",
@@ -78,6 +67,21 @@ def launch_text(launch: LaunchPlan) -> str:
     """What would run, and why it has the flags it has."""
     notes = [f"# {note}" for note in launch.notes]
     return "\n".join([f"# SGLang {launch.sglang_version}", *notes, command_line(launch.argv, launch.env)])
+
+
+def _made_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a person must know of the manifest to use the data."""
+    if not manifest:
+        return []
+    model, server = manifest["model"], manifest["server"]
+    boundaries = ", ".join(str(boundary) for boundary in manifest["boundaries"])
+    return [
+        ("model", f"{model['path']}, {model['architecture']}"),
+        ("layers", f"boundaries {boundaries} of {manifest['num_layers']}, then the final state"),
+        ("final state", f"{manifest['final']}: {manifest['final_means']}"),
+        ("values", f"{manifest['dtype']}, hidden size {manifest['hidden_size']}"),
+        ("SGLang", f"{server['sglang_version']}, patch {server['patch_version']}"),
+    ]
 
 
 def _verify_lines(verify: VerifyReport) -> list[str]:

@@ -37,7 +37,12 @@ def console(*words: str | Path, timeout: float = 240, env: dict[str, str] | None
     """Run ``eagle3-console`` with `words`."""
     argv = [sys.executable, "-m", "eagle3_console", *map(str, words)]
     done = subprocess.run(
-        argv, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, env={**os.environ, **(env or {})}
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **(env or {})},
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -60,8 +65,8 @@ class Box:
         ]
 
     def server_words(self) -> list[str]:
-        """The flags that SGLang needs on a CPU."""
-        return [f"--server-arg={arg}" for arg in self.bed.server_args]
+        """The Python of the test bed, and the flags that SGLang needs on a CPU."""
+        return [f"--python={self.bed.python}", *(f"--server-arg={arg}" for arg in self.bed.server_args)]
 
     def leftovers(self) -> list[str]:
         """What lies in the home of the box."""

@@ -28,7 +28,9 @@ def run_demo(*words: str) -> subprocess.CompletedProcess[str]:
     params=[(version, arch) for version in install.VERSIONS for arch in ("llama", "deepseek")],
     ids=lambda param: f"{param[1]}-{param[0]}",
 )
-def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, dict[str, object]]:
+def demo(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, str, dict[str, object]]:
     """A finished demo in float32: its kept directory, its SGLang version, its report."""
     version, arch = request.param
     keep = tmp_path_factory.mktemp("demo") / "kept"
@@ -51,7 +53,7 @@ def test_report_tells_what_was_made(demo: tuple[Path, str, dict[str, object]]) -
     manifest = json.loads((keep / "dataset" / ".eagle3" / "manifest.json").read_text())
     assert manifest["boundaries"] == [2, 4, 5]
     assert manifest["final"] == "pre"
-    assert manifest["sglang_version"] == version
+    assert manifest["server"]["sglang_version"] == version
 
 
 def test_every_row_equals_hugging_face(demo: tuple[Path, str, dict[str, object]]) -> None:

@@ -31,7 +31,7 @@ class Wish:
 
     def words(self, **changed: str | Path | int) -> list[str]:
         chosen = {"model": self.model, "data": self.data, "out": self.out, "port": free_port(), **changed}
-        return [*(f"--{name}={value}" for name, value in chosen.items()), *self.box.server_words()]
+        return [*self.box.server_words(), *(f"--{name}={value}" for name, value in chosen.items())]
 
 
 @pytest.fixture
@@ -184,7 +184,9 @@ async def test_wrong_password(password_box: tuple[int, Path]) -> None:
     port, known = password_box
     words = ["doctor", f"someone@127.0.0.1:{port}", "--ssh-config=none", f"--known-hosts={known}"]
     argv = [sys.executable, "-m", "eagle3_console", *words]
-    code, shown = await asyncio.to_thread(type_at_prompts, argv, re.compile(rb"^Password[^\r\n]*:", re.MULTILINE), b"mistyped")
+    code, shown = await asyncio.to_thread(
+        type_at_prompts, argv, re.compile(rb"^Password[^\r\n]*:", re.MULTILINE), b"mistyped"
+    )
     assert code == 4, shown
     assert b"eagle3-console: " in shown
     assert b"someone" in shown

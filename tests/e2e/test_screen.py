@@ -47,7 +47,12 @@ async def prepared(tmp_path: Path, bed: install.TestBed, model: Path) -> AsyncIt
     data = tmp_path / "tokenized_data.jsonl"
     make(bed, "make_data.py", data, "--samples", str(SAMPLES))
     plan = Plan(
-        model=str(model), data=str(data), out=str(tmp_path / "dataset"), port=free_port(), server_args=bed.server_args
+        model=str(model),
+        data=str(data),
+        out=str(tmp_path / "dataset"),
+        python=str(bed.python),
+        port=free_port(),
+        server_args=bed.server_args,
     )
     async with embedded_box(tmp_path, bed.env) as box:
         try:

@@ -119,4 +119,3 @@ def test_as_an_ordinary_user(tmp_path: Path, bed: install.TestBed) -> None:
             shutil.chown(path, account.uid, account.uid)
         with running_sshd(account.name, tmp_path / "ssh", prefix=prefix) as box:
             whole_job(box, home, bed, stubs)
-

@@ -18,8 +18,10 @@ TUNED = (
     "from eagle3_remote.extract.policy import Tuning; sys.exit(max(main([d], Tuning({tuning})) for d in sys.argv[1:]))"
 )
 PLAIN = "sys.exit(main(sys.argv[1:]))"
-QUICK = "min_timeout=0.5, dump_timeout=1.0, server_wait=30.0, poll=0.05, commit_every=0.02"
-"""Patience for the stand-in. The first request of a run may take twice the time."""
+QUICK = "server_wait=30.0, poll=0.05, commit_every=0.02"
+"""For the stand-in: looks again sooner, as patient as ever with requests."""
+IMPATIENT = QUICK + ", min_timeout=3.0, dump_timeout=3.0"
+"""For a stand-in that never answers."""
 
 
 def prepare(run_dir: Path, spec: ExtractSpec) -> Path:

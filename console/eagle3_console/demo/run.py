@@ -6,25 +6,24 @@ import argparse
 import asyncio
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eagle3_console import report
 from eagle3_console.commands import make_session
+from eagle3_console.demo import guardian
 from eagle3_console.demo.box import EmbeddedBox, embedded_box
 from eagle3_console.demo.testbed import install
-from eagle3_console.errors import BoxNotFit, ConsoleError, UsageError
+from eagle3_console.errors import BoxNotFit, UsageError
 from eagle3_console.exit_codes import ExitCode
-from eagle3_console.flow import STOP_SECONDS, Flow
+from eagle3_console.flow import Flow
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
-from eagle3_remote.protocol import JobState, Snapshot, StopReport
 
 _VOCAB = 1024
 
@@ -41,25 +40,29 @@ async def demo(args: argparse.Namespace) -> int:
     if args.prepare:
         return ExitCode.GOOD
     kept = _kept_dir(args.keep)
-    with _scratch() as scratch:
+    async with _scratch(bed) as scratch, embedded_box(scratch, bed.env) as box:
         keep = kept or scratch / "kept"
         keep.mkdir(parents=True, exist_ok=True)
         narrate.line(f"making a tiny {args.arch} model and {args.samples} samples in {keep}")
         await _make_inputs(bed, args, keep)
-        async with embedded_box(scratch, bed.env) as box:
-            plan = Plan(
-                model=str(keep / "model"),
-                data=str(keep / "tokenized_data.jsonl"),
-                out=str(keep / "dataset"),
-                port=_free_port(),
-                server_args=(*bed.server_args, "--dtype", args.dtype),
-            )
-            async with _stopped_afterwards(box) as session:
-                if args.headless:
-                    return await _headless(session, plan, narrate, args, keep)
-                from eagle3_console.screen import open_screen
+        plan = Plan(
+            model=str(keep / "model"),
+            data=str(keep / "tokenized_data.jsonl"),
+            out=str(keep / "dataset"),
+            python=str(bed.python),
+            port=_free_port(),
+            server_args=(*bed.server_args, "--dtype", args.dtype),
+        )
+        session = _session(box)
+        try:
+            if args.headless:
+                return await _headless(session, plan, narrate, args, keep)
+            from eagle3_console.screen import open_screen
 
-                return await open_screen(session, plan, hands_off=True)
+            return await open_screen(session, plan, hands_off=True)
+        finally:
+            await session.drop()
+            narrate.line("stopping what the demo started")
 
 
 async def _headless(session: Session, plan: Plan, narrate: Narrator, args: argparse.Namespace, keep: Path) -> int:
@@ -91,13 +94,25 @@ def _kept_dir(option: str) -> Path | None:
     return path
 
 
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
+@contextlib.asynccontextmanager
+async def _scratch(bed: install.TestBed) -> AsyncIterator[Path]:
+    """A directory for the embedded box; at the end, and also when this process is killed, a guardian ends what runs there."""
     path = Path(tempfile.mkdtemp(prefix="eagle3-demo-"))
+    watcher = await asyncio.create_subprocess_exec(
+        sys.executable,
+        guardian.__file__,
+        str(path),
+        str(bed.python),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        start_new_session=True,  # ctrl-C at the terminal must not reach it
+    )
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        assert watcher.stdin is not None
+        watcher.stdin.close()
+        await asyncio.shield(watcher.wait())
 
 
 async def _make_inputs(bed: install.TestBed, args: argparse.Namespace, keep: Path) -> None:
@@ -108,23 +123,6 @@ async def _make_inputs(bed: install.TestBed, args: argparse.Namespace, keep: Pat
         made = await asyncio.to_thread(subprocess.run, argv, capture_output=True, text=True)
         if made.returncode != 0:
             raise BoxNotFit(f"{script} failed in {bed.python}: {made.stderr.strip()[-500:]}")
-
-
-@contextlib.asynccontextmanager
-async def _stopped_afterwards(box: EmbeddedBox) -> AsyncIterator[Session]:
-    """A session on the box; whatever was started there is stopped again, also after a failure or ctrl-C."""
-    session = _session(box)
-    try:
-        yield session
-    finally:
-        cleaner = _session(box)
-        try:
-            await asyncio.shield(_stop_all(cleaner))
-        except ConsoleError as error:
-            print(f"eagle3-console: the demo could not clean up: {error}", file=sys.stderr)  # noqa: T201
-        finally:
-            await cleaner.drop()
-            await session.drop()
 
 
 def _session(box: EmbeddedBox) -> Session:
@@ -141,16 +139,6 @@ def _session(box: EmbeddedBox) -> Session:
         box_dir="",
     )
     return make_session(options)
-
-
-async def _stop_all(session: Session) -> None:
-    await session.connect()
-    snapshot = await session.call("snapshot", {"paths": {}}, Snapshot)
-    extract = snapshot.extract
-    if extract is not None and extract.job is not None and extract.job.state is JobState.RUNNING:
-        await session.call("extract.stop", {"job": extract.job.id}, StopReport, wait=STOP_SECONDS)
-    if snapshot.server.job is not None and snapshot.server.job.state is JobState.RUNNING:
-        await session.call("server.stop", {"job": snapshot.server.job.id}, StopReport, wait=STOP_SECONDS)
 
 
 def _free_port() -> int:
