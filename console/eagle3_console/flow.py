@@ -6,9 +6,9 @@ import asyncio
 import dataclasses
 import time
 
-from eagle3_console import judge
+from eagle3_console import judge, units
 from eagle3_console.errors import BoxRefused, ServerFailed
-from eagle3_console.events import Narration, StepChanged
+from eagle3_console.events import Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
@@ -99,6 +99,7 @@ class Flow:
         for finding in findings:
             self._narrate(f"{finding.what}: {finding.sentence} {finding.cure}".strip())
         judge.refuse_unfit(findings, self.session.where)
+        self.emit(Planned(plan_lines(facts, self.plan)))
         return facts
 
     async def deploy(self) -> None:
@@ -262,6 +263,23 @@ class Flow:
 
     def _narrate(self, text: str) -> None:
         self.emit(Narration(text, time.time()))
+
+
+def plan_lines(facts: Facts, plan: Plan) -> tuple[str, ...]:
+    """What is going to be made, from what the doctor saw."""
+    lines = []
+    if facts.model is not None and facts.model.hidden_size:
+        model = facts.model
+        count = len(plan.boundaries) or 3
+        lines.append(f"{model.architecture}: {model.num_layers} layers, hidden {model.hidden_size}")
+        asked = ", ".join(map(str, plan.boundaries)) or "2, N//2, N-3"
+        size = (count + 1) * model.hidden_size * (4 if model.dtype == "float32" else 2)
+        lines.append(f"boundaries {asked} and the final state: {size:,} bytes a token")
+    if facts.data is not None:
+        lines.append(f"from {facts.data.path}, {units.gb(facts.data.size)}")
+    if facts.out is not None:
+        lines.append(f"to {facts.out.path}, {units.gb_and_gib(facts.out.free)} free")
+    return tuple(lines)
 
 
 def failure_sentence(server: ServerStatus) -> str:

@@ -11,10 +11,16 @@ from eagle3_console.plan import Plan
 from eagle3_console.session import Session
 
 
-async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, hands_off: bool = False) -> int:
+async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, demo: bool = False) -> int:
     """Run the screen until the person detaches.
 
     Connecting happens before the screen opens, so that a password or a new host key is asked on the plain terminal.
+
+    Args:
+        session: not connected yet.
+        plan: what the command line named.
+        readonly: watch only.
+        demo: do the main job without being asked; what was started ends with the screen.
 
     Raises:
         UsageError: stdout is no terminal.
@@ -27,6 +33,6 @@ async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, h
     await session.connect()
     from eagle3_console.ui.app import ConsoleApp
 
-    app = ConsoleApp(SessionController(session, plan, hands_off=hands_off), session.where, readonly=readonly)
+    app = ConsoleApp(SessionController(session, plan, hands_off=demo), session.where, readonly=readonly, ends_with_us=demo)
     await app.run_async()
     return app.return_code or 0

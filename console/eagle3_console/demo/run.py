@@ -59,7 +59,7 @@ async def demo(args: argparse.Namespace) -> int:
                 return await _headless(session, plan, narrate, args, keep)
             from eagle3_console.screen import open_screen
 
-            return await open_screen(session, plan, hands_off=True)
+            return await open_screen(session, plan, demo=True)
         finally:
             await session.drop()
             narrate.line("stopping what the demo started")

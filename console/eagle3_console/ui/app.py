@@ -37,6 +37,7 @@ class ConsoleApp(App[None]):
         controller: the work; its events are consumed until they end.
         target: what a person typed to get here, for the header and for "come back with".
         readonly: keys that change something on the box are dimmed.
+        ends_with_us: the box is a demo's, and what runs there is stopped when the screen closes.
         ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
         wall: Unix clock of this machine.
     """
@@ -51,6 +52,7 @@ class ConsoleApp(App[None]):
         controller: Controller,
         target: str,
         readonly: bool = False,
+        ends_with_us: bool = False,
         ascii_signs: bool | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -58,6 +60,7 @@ class ConsoleApp(App[None]):
         self._controller = controller
         self._target = target
         self._readonly = readonly
+        self._ends_with_us = ends_with_us
         self._wall = wall
         self._glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
         self._busy: set[str] = set()
@@ -289,6 +292,8 @@ class ConsoleApp(App[None]):
 
     def farewell(self) -> str:
         """What goes on without the console, and how to come back to it."""
+        if self._ends_with_us:
+            return "The demo is over: what it started is stopped now."
         running = []
         snapshot = self.state.snapshot
         if snapshot is not None and snapshot.extract is not None and self._extracting:

@@ -128,6 +128,10 @@ def patch_words(view: View) -> Content:
     return words((f"patch {sign} {seen}/{wanted} ranks", style))
 
 
+NOTE_SECONDS = 20.0
+"""How long the last thing said stands beside the checklist; what is older is in the events."""
+
+
 def draw_checklist(view: View) -> Content:
     """What is done, what runs, what comes, and the last thing said about it; without a link, what is done about that."""
     glyphs = view.glyphs
@@ -136,7 +140,7 @@ def draw_checklist(view: View) -> Content:
         return words((f" {glyphs.warning} {connection.sentence}", "bold $text-warning"))
     whole, brief = _steps(view, details=True), _steps(view, details=False)
     line = first_that_fits([whole, brief], view.width)
-    if view.state.notes:
+    if view.state.notes and view.now - (view.state.notes[-1].at or 0.0) < NOTE_SECONDS:
         room = view.width - line.cell_length - 4
         if room >= 12:
             line = line + "   " + clip(words((view.state.notes[-1].text, MUTED)), room, glyphs)
