@@ -12,17 +12,18 @@ help: ## this list
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
 
 $(STAMP):
-	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; }
-	rm -rf $(VENV)
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(RUN) pip install --quiet --disable-pip-version-check --editable . --group dev
-	touch $@
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; } >&2
+	@echo "making $(VENV) (once, about half a minute)" >&2
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(RUN) pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1" >&2
+	@$(RUN) pip install --quiet --disable-pip-version-check --editable . --group dev >&2
+	@touch $@
 
 setup: $(STAMP) ## the development environment in .venv
 
 demo: setup ## the whole job on this machine; ARGS="--headless --samples 64 --json" without a screen
-	$(VENV)/bin/eagle3-console demo $(ARGS)
+	@$(VENV)/bin/eagle3-console demo $(ARGS)
 
 test: lint types imports tests ## everything that must hold
 

@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-_MEDDLING = ("NO_COLOR", "COLORTERM", "TEXTUAL_THEME", "SSH_AUTH_SOCK", "EAGLE3_HOME", "EAGLE3_DUMP_DIR", "SGLANG_HS_DUMP_DIR", "PYTHONPATH")
+_MEDDLING = (
+    "NO_COLOR",
+    "COLORTERM",
+    "TEXTUAL_THEME",
+    "SSH_AUTH_SOCK",
+    "EAGLE3_HOME",
+    "EAGLE3_DUMP_DIR",
+    "SGLANG_HS_DUMP_DIR",
+    "PYTHONPATH",
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -81,11 +81,17 @@ class AgentClient:
             AgentSilent: none came in time.
             LinkLost: the channel ended before the answer.
         """
-        return protocol.decode(kind, await self._request(method, params, wait))
+        return self._decode(kind, method, await self._request(method, params, wait))
 
     async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
         """As `call`, for methods whose result is a list of messages."""
-        return [protocol.decode(kind, item) for item in await self._request(method, params, wait)]
+        return [self._decode(kind, method, item) for item in await self._request(method, params, wait)]
+
+    def _decode(self, kind: type[T], method: str, value: Any) -> T:
+        try:
+            return protocol.decode(kind, value)
+        except ValueError as error:
+            raise AgentFault(f"The answer of the agent on {self._where} to '{method}' makes no sense: {error}.") from error
 
     async def _request(self, method: str, params: Any, wait: float) -> Any:
         if self._lost is not None:

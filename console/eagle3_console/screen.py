@@ -33,6 +33,8 @@ async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, d
     await session.connect()
     from eagle3_console.ui.app import ConsoleApp
 
-    app = ConsoleApp(SessionController(session, plan, hands_off=demo), session.where, readonly=readonly, ends_with_us=demo)
+    app = ConsoleApp(
+        SessionController(session, plan, hands_off=demo), session.where, readonly=readonly, ends_with_us=demo
+    )
     await app.run_async()
     return app.return_code or 0

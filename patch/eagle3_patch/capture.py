@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import threading
@@ -17,7 +16,7 @@ from eagle3_patch.assemble import Cut, Entry, Gap, cut
 from eagle3_patch.budget import Budget
 from eagle3_patch.config import Settings
 from eagle3_patch.ledger import Ledger, Request
-from eagle3_patch.model import Decoder
+from eagle3_patch.taps import Taps
 from eagle3_patch.writer import Finished, Piece, Writer
 
 BUDGET_PATIENCE = 10.0
@@ -31,8 +30,6 @@ class _Batch:
     entries: list[Entry]
     requests: list[Any]
     ours: list[bool]
-    embeddings: torch.Tensor | None = None
-    before_norm: torch.Tensor | None = None
     collected: bool = False
 
 
@@ -47,28 +44,21 @@ def _entries(batch: Any, requests: list[Any]) -> list[Entry]:
 class Capture:
     """Everything that the writing rank knows. Used from the scheduler's thread alone."""
 
-    def __init__(self, settings: Settings, decoder: Decoder, native: tuple[int, ...], facts: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, taps: Taps, facts: dict[str, Any]) -> None:
         self._settings = settings
-        self._native = native
-        self._boundaries: tuple[int, ...] = tuple(facts["boundaries"])
-        self._num_layers = decoder.num_layers
-        self._hidden_size = decoder.hidden_size
+        self._taps = taps
         self._facts = facts
         self._budget = Budget(settings.budget_bytes)
         self._writer = Writer(settings.dump_dir, self._budget)
         self._local = threading.local()
         self._ledger: Ledger[Piece] = Ledger()
         self._copy_stream: Any = None
-        if 0 in self._boundaries:
-            decoder.inner.layers[0].register_forward_pre_hook(self._on_embeddings, with_kwargs=True)
-        if self._num_layers in self._boundaries or settings.final == "pre":
-            decoder.inner.norm.register_forward_hook(self._on_final_norm)
 
-    def begin(self, batch: Any, scheduler: Any) -> None:
-        """Note the requests of a batch, before its forward. Never raises: a failure marks the requests."""
-        self._local.batch = None
-        if batch.forward_mode.name not in ("EXTEND", "MIXED"):
-            return
+    def begin(self, batch: Any, scheduler: Any) -> bool:
+        """Note the requests of a prefill batch, before its forward; returns whether its states are wanted.
+
+        Never raises: a failure marks the requests.
+        """
         requests = list(batch.reqs)
         # a finished one is aborted, and its last chunk was on the way already
         ours = [self._is_ours(request.rid) and not request.finished() for request in requests]
@@ -81,6 +71,7 @@ class Capture:
         except Exception as error:
             for request in itertools.compress(requests, ours):
                 self._fail(request.rid, request, f"its batch was not understood ({type(error).__name__}: {error})")
+        return self._batch() is not None
 
     def end(self) -> None:
         """The batch's forward is over; requests whose rows never came by are marked."""
@@ -97,7 +88,7 @@ class Capture:
         batch.collected = True
         try:
             ids = forward_batch.input_ids if given_ids is None else given_ids  # Kimi-K2.5's wrapper passes None on
-            columns = self._columns(batch, hidden, aux)
+            columns = self._taps.columns(hidden, aux)
             rows = sum(entry.extend for entry in batch.entries)
             short = [tuple(column.shape) for column in columns if column.shape[0] < rows]
             if short or ids.shape[0] < rows:
@@ -121,42 +112,6 @@ class Capture:
         batch: _Batch | None = getattr(self._local, "batch", None)
         return batch
 
-    def _on_embeddings(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        batch = self._batch()
-        if batch is None:
-            return
-        with contextlib.suppress(Exception):  # never raise into the forward: what is missing here is noticed later
-            hidden: torch.Tensor = kwargs["hidden_states"] if "hidden_states" in kwargs else args[1]
-            # a copy, because this buffer becomes the residual stream and is added to in place
-            batch.embeddings = hidden.clone()
-
-    def _on_final_norm(self, norm: Any, args: tuple[Any, ...], output: Any) -> None:
-        batch = self._batch()
-        if batch is not None:
-            # with a residual the norm returns (normed, residual stream); the stream is not touched afterwards
-            batch.before_norm = output[1] if isinstance(output, tuple) else args[0]
-
-    def _columns(self, batch: _Batch, hidden: torch.Tensor, aux: Any) -> list[torch.Tensor]:
-        """One ``[tokens, hidden]`` for each boundary, ascending, and the final state last."""
-        if aux is None:
-            parts = []
-        elif isinstance(aux, torch.Tensor):  # packed (DeepSeek on 0.5.20 and newer)
-            parts = list(aux.split(self._hidden_size, dim=-1))
-        else:
-            parts = list(aux)
-        if len(parts) != len(self._native):
-            raise RuntimeError(f"SGLang captured {len(parts)} layers of {len(self._native)}")
-        named: dict[int, torch.Tensor | None] = dict(zip(self._native, parts, strict=True))
-        named |= {0: batch.embeddings, self._num_layers: batch.before_norm}
-        columns = [named[boundary] for boundary in self._boundaries]
-        columns.append(batch.before_norm if self._settings.final == "pre" else hidden)
-        found = [column for column in columns if column is not None]
-        if len(found) != len(columns):
-            raise RuntimeError("a hook on the model did not run (a CUDA graph for prefill runs none)")
-        if any(column.shape[-1] != self._hidden_size for column in found):
-            raise RuntimeError(f"states of {[tuple(c.shape) for c in found]} for a hidden size of {self._hidden_size}")
-        return found
-
     def _take(self, batch: _Batch, piece: Cut, columns: Sequence[torch.Tensor], ids: torch.Tensor) -> None:
         rid, owner = batch.entries[piece.index].rid, batch.requests[piece.index]
         if self._ledger.has_ended(rid, owner):
@@ -173,7 +128,7 @@ class Capture:
         if rows < 1:
             return
         first = piece.first + skip
-        size = rows * (len(columns) * self._hidden_size * columns[0].element_size() + 8)
+        size = rows * (len(columns) * self._taps.hidden_size * columns[0].element_size() + 8)
         if not self._budget.take(size, BUDGET_PATIENCE):
             limit = self._budget.limit
             self._fail(rid, owner, f"no memory for {size} more bytes of rows within {limit} ({layout.ENV_BUDGET})")

@@ -59,6 +59,9 @@ META_KEYS = (
 MARKER_READY = "eagle3-patch ready: "
 """Followed by one JSON object a rank: patch, sglang, model_class, num_layers, hidden_size, boundaries, final, layout,
 tp_rank, tp_size, writes, dump_dir."""
+MARKER_CHECKED = "eagle3-patch checked: "
+"""Printed by each writing rank when the states of its first batch, and again of its first batch above 2048 tokens, were
+found right; followed by one JSON object: rows, ranks, rank_difference, norm_difference."""
 MARKER_REFUSED = "eagle3-patch refused: "
 """Followed by ``{"reason": ...}``; the server then exits by itself."""
 

@@ -20,6 +20,11 @@ def ready(facts: dict[str, Any]) -> None:
     _line(layout.MARKER_READY + json.dumps(facts))
 
 
+def checked(facts: dict[str, Any]) -> None:
+    """Say that the rows of a batch were found right; `facts` are those named at `layout.MARKER_CHECKED`."""
+    _line(layout.MARKER_CHECKED + json.dumps(facts))
+
+
 def refuse(reason: str) -> Refused:
     """Say why this server cannot be patched, and return the exception to raise."""
     _line(layout.MARKER_REFUSED + json.dumps({"reason": reason}))

@@ -136,3 +136,29 @@ def ranks() -> Ranks:
         )
     except (ImportError, AttributeError) as error:
         raise UnknownModel(f"this SGLang does not say which tensor-parallel rank this is ({error})") from error
+
+
+def gather_over_ranks(share: Any) -> list[Any]:
+    """Exchange one object over the CPU group of the attention tensor-parallel ranks, the ranks with the same batches.
+
+    Raises:
+        UnknownModel: this SGLang does not say which group that is.
+    """
+    group: Any = None
+    # the first from 0.5.9 on, the second up to 0.5.13
+    for module, name in (
+        ("distributed.parallel_state", "get_attn_tp_group"),
+        ("layers.dp_attention", "get_attention_tp_group"),
+    ):
+        find = getattr(importlib.import_module(f"sglang.srt.{module}"), name, None)
+        if find is not None:
+            group = find()
+            break
+    if group is None:
+        raise UnknownModel("this SGLang does not say which ranks share a batch")
+    if group.world_size == 1:
+        return [share]
+    distributed = importlib.import_module("torch.distributed")
+    shares: list[Any] = [None] * group.world_size
+    distributed.all_gather_object(shares, share, group=group.cpu_group)
+    return shares

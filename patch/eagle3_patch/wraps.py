@@ -10,17 +10,19 @@ from collections.abc import Iterator
 from typing import Any
 
 import eagle3_patch
-from eagle3_patch import config, files, hooks, markers, model
+from eagle3_patch import config, files, hooks, markers, model, selfcheck
 from eagle3_patch.capture import Capture
+from eagle3_patch.rank import Rank
+from eagle3_patch.taps import Taps
 
 
 class _State:
-    """What this process has become: one model, configured or not, writing or not."""
+    """What this process has become."""
 
     configured = False
     """SGLang captures layers for us, so that its logits processor must not see them."""
-    capture: Capture | None = None
-    """Only where this rank writes."""
+    rank: Rank | None = None
+    """Once the model is configured."""
 
 
 _state = _State()
@@ -47,10 +49,12 @@ def wrap_model_runner(module: types.ModuleType, settings: config.Settings) -> No
 
 @contextlib.contextmanager
 def _refusing() -> Iterator[None]:
-    """Whatever fails before the server serves, stops it."""
+    """Whatever fails before the server serves, stops it: SGLang ends all processes when one of its schedulers raises."""
     try:
         yield
-    except (model.UnknownModel, ValueError, OSError) as error:
+    except markers.Refused:
+        raise
+    except (model.UnknownModel, selfcheck.Wrong, ValueError, OSError) as error:
         raise markers.refuse(str(error)) from error
     except Exception as error:
         raise markers.refuse(f"this SGLang is not as any known one ({type(error).__name__}: {error})") from error
@@ -88,9 +92,9 @@ def _configure(runner: Any, settings: config.Settings) -> None:
         "final": settings.final,
         "layout": settings.layout,
     }
-    if writes:
-        versions = {"sglang_version": sglang_version, "patch_version": eagle3_patch.__version__}
-        _state.capture = Capture(settings, decoder, native, facts | versions)
+    taps = Taps(decoder, native, boundaries, settings.final)
+    versions = {"sglang_version": sglang_version, "patch_version": eagle3_patch.__version__}
+    _state.rank = Rank(decoder, taps, Capture(settings, taps, facts | versions) if writes else None)
     markers.ready(
         {"patch": eagle3_patch.__version__, "sglang": sglang_version}
         | facts
@@ -99,20 +103,24 @@ def _configure(runner: Any, settings: config.Settings) -> None:
 
 
 def wrap_scheduler(module: types.ModuleType, settings: config.Settings) -> None:
-    """Tell the capture which requests are in the batch; the forward runs in the same thread in all versions."""
+    """Say which requests are in the batch; the forward runs in the same thread in all versions."""
     scheduler = module.Scheduler
     real = scheduler.run_batch
 
     @functools.wraps(real)
     def run_batch(self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        capture = _state.capture
-        if capture is None:
+        rank = _state.rank
+        if rank is None:
             return real(self, batch, *args, **kwargs)
-        capture.begin(batch, self)
         try:
-            return real(self, batch, *args, **kwargs)
+            with _refusing():
+                rank.begin(batch, self)
+            result = real(self, batch, *args, **kwargs)
+            with _refusing():
+                rank.finish()
+            return result
         finally:
-            capture.end()
+            rank.end()
 
     scheduler.run_batch = run_batch
 
@@ -136,8 +144,9 @@ def wrap_logits_processor(module: types.ModuleType, settings: config.Settings) -
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        if _state.capture is not None:
-            _state.capture.collect(input_ids, hidden_states, aux_hidden_states, logits_metadata)
+        if _state.rank is not None:
+            with _refusing():
+                _state.rank.collect(input_ids, hidden_states, aux_hidden_states, logits_metadata)
         if _state.configured:
             aux_hidden_states = None
         return real(self, input_ids, hidden_states, lm_head, logits_metadata, aux_hidden_states, *args, **kwargs)

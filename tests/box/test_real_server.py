@@ -155,10 +155,14 @@ def test_a_server_from_start_to_stop(
             later.call("server.stop", job=None)
 
 
+SAMPLES = 1000
+"""So many that stopping in the middle is in the middle, on a quick machine too."""
+
+
 def extract(box: AgentProcess, tmp_path: Path) -> None:
     """An extraction through the running server: stopped in the middle, resumed, checked and reported."""
     data, out = tmp_path / "data.jsonl", tmp_path / "out"
-    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", "200", "--shortest", "5", "--longest", "60"]
+    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", str(SAMPLES), "--longest", "300"]
     subprocess.run(make, check=True)
     spec = encode(ExtractSpec(data=str(data), out=str(out)))
 
@@ -180,17 +184,17 @@ def extract(box: AgentProcess, tmp_path: Path) -> None:
     assert stopped.stopped, stopped.sentence
     before = status()
     assert before.state is ExtractState.STOPPED
-    assert 0 < before.stored < before.total == 200
+    assert 0 < before.stored < before.total == SAMPLES
     assert box.ask(VerifyReport, "verify", dataset=str(out)).samples == before.stored
 
     box.call("extract.start", **spec)
     until(ended, 120, every=0.3)
     after = status()
-    assert (after.state, after.stored, after.failed) == (ExtractState.FINISHED, 200, 0)
+    assert (after.state, after.stored, after.failed) == (ExtractState.FINISHED, SAMPLES, 0)
     verified = box.ask(VerifyReport, "verify", dataset=str(out))
-    assert (verified.ok, verified.samples, verified.problem_count) == (True, 200, 0)
+    assert (verified.ok, verified.samples, verified.problem_count) == (True, SAMPLES, 0)
     report = box.ask(ExtractReport, "report", job=None)
-    assert report.status.stored == 200
+    assert report.status.stored == SAMPLES
     assert report.dataset == str(out)
     with pytest.raises(Answered, match="nothing to stop"):
         box.call("extract.stop", job=None)

@@ -67,7 +67,9 @@ def test_every_row_equals_hugging_face(demo: tuple[Path, str, dict[str, object]]
     verdict = json.loads(compared.stdout.splitlines()[-1])
     assert verdict["wrong"] == []
     assert verdict["samples"] == SAMPLES
-    assert verdict["rows"] == sum(len(json.loads(line)["input_ids"]) for line in (keep / "tokenized_data.jsonl").open())
+    assert verdict["rows"] == sum(
+        len(json.loads(line)["input_ids"]) for line in (keep / "tokenized_data.jsonl").read_text().splitlines()
+    )
     assert max(verdict["worst"]) < 1e-4
     assert verdict["ties"] <= verdict["rows"] // 20
 

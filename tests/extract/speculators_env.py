@@ -10,11 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from eagle3_console.demo.testbed import install
-
 REQUIREMENTS = Path(__file__).resolve().parents[1] / "reference" / "requirements-speculators.txt"
 PACKAGES = ("speculators==0.9.0", "hs-connectors==0.9.0")
-CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 
 
 def python() -> Path:
@@ -39,9 +36,8 @@ def _install(home: Path) -> None:
         shutil.rmtree(home)
     _step(sys.executable, "-m", "venv", str(home))
     pip = (str(home / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
-    # An index without CPU builds would give the CUDA build, of several GB.
-    index = () if install._offers_cpu_torch(list(pip)) else ("--extra-index-url", CPU_WHEELS)
-    _step(*pip, *index, "-r", str(REQUIREMENTS))
+    # an index without CPU builds gives the CUDA build, of several GB: it serves as well
+    _step(*pip, "-r", str(REQUIREMENTS))
     _step(*pip, "--no-deps", *PACKAGES)
     (home / "complete").touch()
 

@@ -49,7 +49,9 @@ async def start(client: asyncssh.SSHClientConnection, command: str) -> SshChanne
     return SshChannel(process, "mark", lambda: False, lambda error: LinkLost("lost"))
 
 
-async def test_cut_while_starting(pair: tuple[asyncssh.SSHClientConnection, list[asyncssh.SSHServerConnection]]) -> None:
+async def test_cut_while_starting(
+    pair: tuple[asyncssh.SSHClientConnection, list[asyncssh.SSHServerConnection]],
+) -> None:
     client, accepted = pair
     channel = await start(client, "hang")
     beginning = asyncio.create_task(channel.begin())

@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +63,27 @@ class Server:
         wait_for(lambda: (folder / layout.DONE_FILE).exists() or (folder / layout.ERROR_FILE).exists(), folder)
         return folder
 
-    def markers(self) -> list[dict[str, Any]]:
-        """What the ranks said at start."""
+    def markers(self, kind: str = layout.MARKER_READY) -> list[dict[str, Any]]:
+        """What the ranks said in lines of this kind."""
         return [
-            json.loads(line.removeprefix(layout.MARKER_READY))
+            json.loads(line.removeprefix(kind))
             for line in self.log.read_text(errors="replace").splitlines()
-            if line.startswith(layout.MARKER_READY)
+            if line.startswith(kind)
         ]
+
+    def refused(self) -> str:
+        """Wait for the server to exit by itself, and return the reason it gave."""
+        try:
+            code = self.process.wait(timeout=200)
+        finally:
+            stop(self)
+        text = self.log.read_text(errors="replace")
+        assert code != 0, text[-2000:]
+        assert "The server is fired up" not in text
+        reasons = self.markers(layout.MARKER_REFUSED)
+        assert reasons, text[-3000:]
+        reason: str = reasons[0]["reason"]
+        return reason
 
 
 def wait_for(condition: Any, what: object, seconds: float = 30.0) -> None:
@@ -136,6 +150,37 @@ def running(bed: install.TestBed, model: Path, work: Path, *args: str, **options
         yield server
     finally:
         stop(server)
+
+
+class Relay:
+    """Servers of one module, used in their order: while one is used, the next one starts."""
+
+    def __init__(self, *starts: Callable[[], Server]) -> None:
+        self._starts = starts
+        self._launched: dict[int, Server] = {}
+
+    @contextlib.contextmanager
+    def use(self, index: int) -> Iterator[Server]:
+        """A healthy server; its whole process group is gone afterwards."""
+        server = self._launch(index)
+        try:
+            _wait_healthy(server)
+            if index + 1 < len(self._starts):
+                self._launch(index + 1)
+            yield server
+        finally:
+            del self._launched[index]
+            stop(server)
+
+    def _launch(self, index: int) -> Server:
+        if index not in self._launched:
+            self._launched[index] = self._starts[index]()
+        return self._launched[index]
+
+    def close(self) -> None:
+        """Stop what was started and not used."""
+        for server in self._launched.values():
+            stop(server)
 
 
 def _wait_healthy(server: Server) -> None:

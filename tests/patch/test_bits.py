@@ -5,6 +5,7 @@ An observer of the tests' own (`recorder`), loaded into the same server, saves w
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 import subprocess
@@ -17,12 +18,15 @@ import pytest
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
 from tests.patch.conftest import MakeModel
-from tests.patch.servers import ROOT, Server, members, modules_of, recorder, running
+from tests.patch.servers import ROOT, Relay, Server, launch, members, modules_of, recorder
 
 CASES = {"0.5.9": ("deepseek", "pt", "post"), "0.5.23": ("deepseek", "safetensors", "pre")}
 
 BUDGET = 330_000
 """Bytes: less than the concurrent requests take together, so that the forward has to wait for the writers."""
+
+ARGS = ("--skip-server-warmup",)
+"""Without SGLang's own request at the start the first one of anybody is what the patch checks itself with."""
 
 
 class Observed:
@@ -33,23 +37,40 @@ class Observed:
         self.arch, self.layout, self.final = CASES[version]
 
 
+@pytest.fixture(scope="module")
+def relay(make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
+    root = tmp_path_factory.mktemp("bits")
+
+    def start(version: str) -> Server:
+        arch, kind, final = CASES[version]
+        before, env = recorder(root / version / "records", RECORDER_FORWARDS="1")
+        env |= {layout.ENV_LAYOUT: kind, layout.ENV_FINAL: final, layout.ENV_BUDGET: str(BUDGET)}
+        return launch(
+            install.ensure(version), make_model(arch, "bfloat16"), root / version, ARGS, before=before, env=env
+        )
+
+    servers = Relay(*(functools.partial(start, version) for version in CASES))
+    yield servers
+    servers.close()
+
+
 @pytest.fixture(scope="module", params=CASES)
-def observed(
-    request: pytest.FixtureRequest, make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Observed]:
-    version: str = request.param
-    arch, kind, final = CASES[version]
-    work = tmp_path_factory.mktemp(f"bits-{version}")
-    before, env = recorder(work / "records", RECORDER_FORWARDS="1")
-    env |= {layout.ENV_LAYOUT: kind, layout.ENV_FINAL: final, layout.ENV_BUDGET: str(BUDGET)}
-    model = make_model(arch, "bfloat16")
-    with running(install.ensure(version), model, work, before=before, env=env) as server:
-        yield Observed(version, server, work / "records")
+def observed(request: pytest.FixtureRequest, relay: Relay) -> Iterator[Observed]:
+    with relay.use(list(CASES).index(request.param)) as server:
+        yield Observed(request.param, server, server.log.parent / "records")
 
 
 def prompt(seed: int, length: int) -> list[int]:
     draw = random.Random(seed)
     return [draw.randrange(3, 1024) for _ in range(length)]
+
+
+def test_the_first_request_of_anybody_is_checked_where_there_was_no_warm_up(observed: Observed) -> None:
+    observed.server.generate("e3-first-0-0", prompt(1, 30))
+    assert (observed.server.folder("e3-first-0-0") / layout.DONE_FILE).exists()
+    (checked,) = observed.server.markers(layout.MARKER_CHECKED)
+    assert checked["ranks"] == 1
+    assert checked["norm_difference"] < 0.01
 
 
 def test_the_dump_is_sglangs_own_capture_bit_for_bit(observed: Observed, tmp_path: Path) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import random
 import resource
 import shutil
-import subprocess
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -17,13 +16,11 @@ import pytest
 
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
+from tests.patch import reference
 from tests.patch.conftest import MakeModel
-from tests.patch.servers import ROOT, Server, command_line, members, running, wait_for
+from tests.patch.reference import LAYERS
+from tests.patch.servers import Relay, Server, command_line, launch, members, wait_for
 
-LAYERS = 8
-CHUNK = 64
-TOLERANCE = 1e-4
-"""Relative L2 error of a row. The states of neighbouring boundaries differ by about 1."""
 CASES = [(version, arch) for version in install.VERSIONS for arch in ("llama", "deepseek")]
 LENGTHS = (1, 5, 20, 63, 64, 65, 100, 128, 129, 150, 192, 200, 255, 256, 257, 300, 8, 33, 90, 17, 2, 64, 500, 40)
 
@@ -31,30 +28,36 @@ LENGTHS = (1, 5, 20, 63, 64, 65, 100, 128, 129, 150, 192, 200, 255, 256, 257, 30
 class Served:
     """One server, and what it was started from."""
 
-    def __init__(self, version: str, arch: str, model: Path, server: Server, work: Path) -> None:
-        self.version, self.arch, self.model, self.server, self.work = version, arch, model, server, work
+    def __init__(self, version: str, arch: str, model: Path, server: Server) -> None:
+        self.version, self.arch, self.model, self.server = version, arch, model, server
 
 
-@pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(case))
-def served(
-    request: pytest.FixtureRequest, make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Served]:
-    version, arch = request.param
-    model, work = make_model(arch, "float32"), tmp_path_factory.mktemp(f"rows-{version}-{arch}")
-    args = ["--dtype", "float32", "--disable-radix-cache", "--chunked-prefill-size", str(CHUNK)]
-    env = {layout.ENV_BOUNDARIES: ",".join(map(str, range(LAYERS + 1))), layout.ENV_FINAL: "post"}
-    # what a batch may be made of differs by arch, so that both are tried on both versions
-    if arch == "llama":
-        args.append("--enable-mixed-chunk")
-    else:
-        env["SGLANG_TEST_RETRACT"] = "true"
-    with running(install.ensure(version), model, work, *args, env=env) as server:
-        yield Served(version, arch, model, server, work)
+@pytest.fixture(scope="module")
+def relay(make_model: MakeModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
+    root = tmp_path_factory.mktemp("rows")
+
+    def start(version: str, arch: str) -> Server:
+        args = list(reference.FLOAT32)
+        env = {layout.ENV_BOUNDARIES: reference.EVERY_BOUNDARY, layout.ENV_FINAL: "post"}
+        # what a batch may be made of differs by arch, so that both are tried on both versions
+        if arch == "llama":
+            args.append("--enable-mixed-chunk")
+        else:
+            env["SGLANG_TEST_RETRACT"] = "true"
+        return launch(
+            install.ensure(version), make_model(arch, "float32"), root / f"{version}-{arch}", args=args, env=env
+        )
+
+    servers = Relay(*(functools.partial(start, *case) for case in CASES))
+    yield servers
+    servers.close()
 
 
-def prompts(count: int, seed: int) -> list[list[int]]:
-    draw = random.Random(seed)
-    return [[draw.randrange(3, 1024) for _ in range(LENGTHS[n % len(LENGTHS)])] for n in range(count)]
+@pytest.fixture(scope="module", params=range(len(CASES)), ids=lambda index: "-".join(CASES[index]))
+def served(request: pytest.FixtureRequest, relay: Relay, make_model: MakeModel) -> Iterator[Served]:
+    version, arch = CASES[request.param]
+    with relay.use(request.param) as server:
+        yield Served(version, arch, make_model(arch, "float32"), server)
 
 
 def folders(server: Server) -> set[str]:
@@ -76,13 +79,16 @@ def test_the_marker_names_what_runs(served: Served) -> None:
         "dump_dir": str(served.server.dump_dir),
     }
     assert {key: marker[key] for key in expected} == expected
+    (checked,) = served.server.markers(layout.MARKER_CHECKED)
+    assert (checked["ranks"], checked["rank_difference"]) == (1, 0.0)
+    assert checked["rows"] > 0
     assert marker["model_class"] == {"llama": "LlamaForCausalLM", "deepseek": "DeepseekV3ForCausalLM"}[served.arch]
 
 
 def test_every_row_of_every_boundary_equals_hugging_face(served: Served) -> None:
     """24 of ours at once, some that also generate, and others' requests with the same prompts in the same batches."""
     server = served.server
-    samples = {f"e3-hf-{n}-0": ids for n, ids in enumerate(prompts(24, seed=1))}
+    samples = {f"e3-hf-{n}-0": ids for n, ids in enumerate(reference.prompts(24, 1, LENGTHS))}
     samples["e3-hf-twin-0"] = samples["e3-hf-9-0"]
     before = folders(server)
     jobs = [(rid, ids, 0 if n % 3 else 24) for n, (rid, ids) in enumerate(samples.items())]
@@ -101,30 +107,9 @@ def test_every_row_of_every_boundary_equals_hugging_face(served: Served) -> None
     assert sum(len(meta["chunks"]) > 1 for meta in metas) >= 8
     if served.arch == "deepseek":
         assert "etract" in server.log.read_text(errors="replace"), "no request was retracted"
-    worst = compare(served, samples)
-    assert set(worst) == set(samples)
-    assert all(len(errors) == LAYERS + 2 for errors in worst.values())
-    assert max(max(errors) for errors in worst.values()) < TOLERANCE, worst
-
-
-def compare(served: Served, samples: dict[str, list[int]]) -> dict[str, list[float]]:
-    bed = install.ensure(served.version)
-    listed, out = served.work / "samples.json", served.work / "errors.json"
-    listed.write_text(json.dumps(samples))
-    script = ROOT / "tests" / "reference" / "hf_forward.py"
-    command = [
-        str(bed.python),
-        str(script),
-        str(served.model),
-        str(listed),
-        str(served.server.dump_dir),
-        "post",
-        str(out),
-    ]
-    done = subprocess.run(command, env=bed.env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    worst: dict[str, list[float]] = json.loads(out.read_text())
-    return worst
+    found = reference.errors(install.ensure(served.version), served.model, server, samples, "post")
+    assert all(len(errors) == LAYERS + 2 for errors in found.values())
+    assert reference.worst(found) < reference.TOLERANCE, found
 
 
 def test_aborted_in_the_middle_leaves_nothing(served: Served) -> None:

@@ -32,16 +32,16 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             (Path(argv[-1]) / "bin" / "python").touch()
 
     monkeypatch.setattr(install, "_step", step)
-    monkeypatch.setattr(install, "_offers_cpu_torch", lambda pip: True)
+    monkeypatch.setattr(install, "offers_cpu_torch", lambda pip: True)
     return seen
 
 
 @pytest.mark.parametrize("version", install.VERSIONS)
 def test_a_test_bed_has_the_sglang_it_names(version: str) -> None:
     bed = install.ensure(version)
-    code = "import importlib.metadata as m, pyarrow, httpx, torch; print(m.version('sglang'), torch.version.cuda)"
+    code = "import importlib.metadata as m, pyarrow, httpx, torch; print(m.version('sglang'))"
     done = subprocess.run([str(bed.python), "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == [version, "None"], done.stderr
+    assert done.stdout.split() == [version], done.stderr
     assert (bed.stubs / "sitecustomize.py").is_file()
     assert bed.env["PYTHONPATH"] == str(bed.stubs)
 
@@ -108,6 +108,27 @@ def test_a_small_disk_is_named_and_nothing_is_made(empty_cache: Path, monkeypatc
     assert [path.suffix for path in empty_cache.iterdir()] == [".lock"]
 
 
+def test_without_a_cpu_build_the_cuda_build_is_taken_and_said(
+    empty_cache: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "offers_cpu_torch", lambda pip: False)
+    monkeypatch.setattr(install, "NEEDS_BYTES_WITH_CUDA", 1)
+    said: list[str] = []
+    install.ensure("0.5.9", said.append)
+    assert any("CUDA build of torch, several GB" in line and "PIP_EXTRA_INDEX_URL" in line for line in said)
+    assert len(steps) == 4
+    assert not any("index-url" in step for step in steps)
+
+
+def test_the_cuda_build_asks_for_more_room(
+    empty_cache: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "offers_cpu_torch", lambda pip: False)
+    monkeypatch.setattr(install, "NEEDS_BYTES_WITH_CUDA", 10**18)
+    with pytest.raises(install.TestBedUnavailable, match="with the CUDA build of torch needs 1000000000 GB"):
+        install.ensure("0.5.9")
+
+
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -121,7 +142,7 @@ def test_a_failing_pip_is_told_with_its_last_lines_and_its_log(
     broken = tmp_path / "requirements.txt"
     broken.write_text(str(tmp_path / "not-there-1.0-py3-none-any.whl") + "\n")
     monkeypatch.setattr(install, "_requirements", lambda version: broken)
-    monkeypatch.setattr(install, "_offers_cpu_torch", lambda pip: True)
+    monkeypatch.setattr(install, "offers_cpu_torch", lambda pip: True)
     with pytest.raises(install.TestBedUnavailable) as caught:
         install.ensure("0.5.9")
     (log,) = empty_cache.glob("*.log")

@@ -72,7 +72,7 @@ def main(model_dir: str, data: str, dataset: str, boundary_list: str) -> None:
         worst = [max(a, float(b)) for a, b in zip(worst, errors.amax(dim=0), strict=True)]
         if bool((errors.amax(dim=1) >= TOLERANCE).any()):
             wrong.append(f"{path.name}: rows {torch.nonzero(errors.amax(dim=1) >= TOLERANCE).flatten().tolist()[:5]}")
-    print(json.dumps({"samples": len(files), "rows": rows, "worst": worst, "ties": ties, "wrong": wrong}))
+    print(json.dumps({"samples": len(files), "rows": rows, "worst": worst, "ties": ties, "wrong": wrong}))  # noqa: T201
 
 
 if __name__ == "__main__":

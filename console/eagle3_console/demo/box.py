@@ -13,6 +13,7 @@ import getpass
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Protocol
 
 import asyncssh
 
@@ -124,12 +125,17 @@ class _Shell:
             env=self._env,
             cwd=self._home,
         )
+        assert program.stdin is not None
+        assert program.stdout is not None
+        assert program.stderr is not None
         self._programs.add(program)
+        feeder = asyncio.create_task(_feed(process.stdin, program.stdin), name="input of a program")
         try:
-            await process.redirect(stdin=program.stdin, stdout=program.stdout, stderr=program.stderr)
+            # all of the output first, then the exit status: the status closes the channel
+            await asyncio.gather(_pump(program.stdout, process.stdout), _pump(program.stderr, process.stderr))
             process.exit(await program.wait())
-            await process.wait_closed()
         finally:
+            feeder.cancel()
             self._programs.discard(program)
 
     async def close(self) -> None:
@@ -140,3 +146,29 @@ class _Shell:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     await program.wait()
+
+
+class _Source(Protocol):
+    async def read(self, n: int) -> bytes: ...
+
+
+class _Sink(Protocol):
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+
+
+async def _feed(source: _Source, sink: asyncio.StreamWriter) -> None:
+    try:
+        await _pump(source, sink)
+    finally:
+        sink.close()
+
+
+async def _pump(source: _Source, sink: _Sink) -> None:
+    """Copy to the end of `source`; where `sink` is gone, read on and drop, so that nobody blocks."""
+    broken = (OSError, asyncssh.Error)
+    with contextlib.suppress(*broken):
+        while data := await source.read(65536):
+            with contextlib.suppress(*broken):
+                sink.write(data)
+                await sink.drain()

@@ -1,9 +1,11 @@
-"""An independent observer inside the server's processes, for the tests. Knows nothing of the patch.
+"""An independent observer inside the server's processes, for the tests.
 
 RECORDER_DIR: where it writes. RECORDER_NEXT: the ``sitecustomize.py`` that would have run without it.
 Every process answers the file ``ask`` with ``modules.<pid>.json``: {module: file}.
 RECORDER_FORWARDS=1: what each prefill of the inner model returned, as ``forward.<pid>.<n>.pt``.
 RECORDER_FUSE=1: SGLang's fused all-reduce path is forced on, with an equal computation in the place of the GPU kernel.
+RECORDER_MODEL=<class>: how the patch left that inner model, as ``model.<pid>.json``.
+RECORDER_KEEP_FUSED=1: the patch leaves that fusion as it is: what its own check must find.
 """
 
 import importlib.util
@@ -91,9 +93,38 @@ def _fuse(module):
     kernel.flashinfer_allreduce_residual_rmsnorm = stand_in
 
 
+def _describe(markers):
+    """When the patch says that it is ready, look at the model itself."""
+    real = markers.ready
+
+    def ready(facts):
+        import gc
+
+        name, fuse = os.environ["RECORDER_MODEL"], "should_fuse_mlp_allreduce_with_next_layer"
+        (model,) = [thing for thing in gc.get_objects() if type(thing).__name__ == name]
+        found = {
+            "layers_to_capture": list(model.layers_to_capture),
+            "communicators": sum(hasattr(layer, "layer_communicator") for layer in model.layers),
+            "not_fused": [
+                index
+                for index, layer in enumerate(model.layers)
+                if fuse in vars(getattr(layer, "layer_communicator", None) or object)
+            ],
+        }
+        with open(os.path.join(HERE, f"model.{os.getpid()}.json"), "w") as file:
+            json.dump(found, file)
+        real(facts)
+
+    markers.ready = ready
+
+
 after_import = sys.modules["standin_hook"].after_import
 if os.environ.get("RECORDER_FORWARDS"):
     after_import("sglang.srt.models.llama", lambda module: _record(module, "LlamaModel"))
     after_import("sglang.srt.models.deepseek_v2", lambda module: _record(module, "DeepseekV2Model"))
+if os.environ.get("RECORDER_MODEL"):
+    after_import("eagle3_patch.markers", _describe)
+if os.environ.get("RECORDER_KEEP_FUSED"):
+    after_import("eagle3_patch.model", lambda module: setattr(module, "unfuse", lambda decoder, native: None))
 if os.environ.get("RECORDER_FUSE"):
     after_import("sglang.srt.layers.communicator", _fuse)

@@ -26,6 +26,8 @@ VERSIONS = ("0.5.9", "0.5.23")
 NEEDS_PYTHON = (3, 11)
 NEEDS_BYTES = 4_000_000_000
 """Free space asked for before an environment is made (it takes 1.4 to 1.7 GB, and pip unpacks beside it)."""
+NEEDS_BYTES_WITH_CUDA = 12_000_000_000
+"""The same where the package index has only the CUDA build of torch, which brings its libraries along."""
 
 HERE = Path(__file__).resolve().parent
 STUBS = HERE / "stubs"
@@ -36,7 +38,6 @@ _WITHOUT_DEPENDENCIES = {
     "0.5.9": ("torchvision==0.28.0", "sglang==0.5.9"),
     "0.5.23": ("torchvision==0.28.0", "xgrammar==0.2.7", "sglang==0.5.23"),
 }
-_CPU_WHEELS = "https://download.pytorch.org/whl/cpu"
 
 Say = Callable[[str], None]
 
@@ -169,25 +170,25 @@ def _install(version: str, python: str, home: Path, say: Say) -> None:
     if home.exists():
         say(f"removing a half-made environment at {home}")
         shutil.rmtree(home)
-    free = shutil.disk_usage(home.parent).free
-    if free < NEEDS_BYTES:
-        raise TestBedUnavailable(
-            f"{home.parent} has {free / 1e9:.1f} GB free and SGLang for the CPU needs {NEEDS_BYTES / 1e9:.0f} GB: "
-            "make room or set XDG_CACHE_HOME to a bigger disk."
-        )
+    _ask_for_room(home.parent, NEEDS_BYTES, "SGLang for the CPU")
     say(f"installing SGLang {version} for the CPU into {home} (once, about a minute)")
     log = home.with_name(home.name + ".log")
     log.write_bytes(b"")
     _step([python, "-m", "venv", str(home)], log, "making the virtual environment failed")
     venv_python = str(home / "bin" / "python")
     pip = [venv_python, "-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off"]
-    index = [] if _offers_cpu_torch(pip) else ["--extra-index-url", _CPU_WHEELS]
-    say("installing torch for the CPU and SGLang's own requirements")
-    # one command for torch and all that asks for it, so that nothing replaces the CPU build afterwards
-    _step([*pip, *index, "-r", str(_requirements(version))], log, "pip failed")
+    if not offers_cpu_torch(pip):
+        say(
+            "pip's package index has only the CUDA build of torch, several GB: it serves as well, and takes long; set "
+            "PIP_EXTRA_INDEX_URL to an index with the CPU build for a small one"
+        )
+        _ask_for_room(home.parent, NEEDS_BYTES_WITH_CUDA, "SGLang with the CUDA build of torch")
+    say("installing torch and SGLang's own requirements")
+    # one command for torch and all that asks for it, so that nothing replaces the build that was chosen
+    _step([*pip, "-r", str(_requirements(version))], log, "pip failed")
     say(f"installing SGLang {version}")
-    _step([*pip, *index, "--no-deps", *_WITHOUT_DEPENDENCIES[version]], log, "pip failed")
-    check = "import importlib.metadata as m, torch; assert not torch.version.cuda; print(m.version('sglang'))"
+    _step([*pip, "--no-deps", *_WITHOUT_DEPENDENCIES[version]], log, "pip failed")
+    check = "import importlib.metadata as m, torch; print(m.version('sglang'), torch.__version__)"
     _step([venv_python, "-c", check], log, "the installed packages do not import")
     stamp = home / (_STAMP + ".tmp")
     stamp.write_text(json.dumps({"sglang": version, "recipe": _RECIPE}) + "\n")
@@ -195,8 +196,21 @@ def _install(version: str, python: str, home: Path, say: Say) -> None:
     say(f"SGLang {version} is ready")
 
 
-def _offers_cpu_torch(pip: list[str]) -> bool:
-    """Whether the package index in use has a CPU build of torch (PyPI's Linux wheel is the CUDA one, of gigabytes)."""
+def _ask_for_room(folder: Path, needed: int, what: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise TestBedUnavailable(
+            f"{folder} has {free / 1e9:.1f} GB free and {what} needs {needed / 1e9:.0f} GB: make room or set "
+            "XDG_CACHE_HOME to a bigger disk."
+        )
+
+
+def offers_cpu_torch(pip: list[str]) -> bool:
+    """Whether pip's package index has a CPU build of torch (the public one's Linux wheel is the CUDA build).
+
+    Args:
+        pip: the command line of ``pip install`` in the environment that is made.
+    """
     asked = subprocess.run(
         [*pip, "--dry-run", "--quiet", "--no-deps", "--report", "-", _TORCH], capture_output=True, text=True
     )
