@@ -91,7 +91,9 @@ class AgentClient:
         try:
             return protocol.decode(kind, value)
         except ValueError as error:
-            raise AgentFault(f"The answer of the agent on {self._where} to '{method}' makes no sense: {error}.") from error
+            raise AgentFault(
+                f"The answer of the agent on {self._where} to '{method}' makes no sense: {error}."
+            ) from error
 
     async def _request(self, method: str, params: Any, wait: float) -> Any:
         if self._lost is not None:
@@ -111,10 +113,10 @@ class AgentClient:
 
     async def close(self) -> None:
         """End the channel; the agent ends by itself when its stdin closes. Jobs go on."""
-        await self._channel.close()
-        self._reader.cancel()
+        self._reader.cancel()  # first: a closing channel reads what is left itself, and two cannot read at once
         with contextlib.suppress(asyncio.CancelledError):
             await self._reader
+        await self._channel.close()
         self._fail(LinkLost(f"The agent channel to {self._where} was closed."))
 
     async def _read(self) -> None:

@@ -67,11 +67,10 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     _extract(sub, link, output, plan)
     verify = sub.add_parser("verify", parents=[link, output], help="check a dataset on the box against its manifest")
     verify.add_argument(
-        "dataset",
-        metavar="DATASET",
-        nargs="?",
+        "--out",
+        metavar="DIR",
         default="",
-        help="a directory on the box (default: the newest extraction's)",
+        help="the dataset, a directory on the box (default: the newest extraction's)",
     )
     report = sub.add_parser("report", parents=[link, output], help="what was made, how, and what comes next")
     report.add_argument("--job", default="", help="an extraction by its job id (default: the newest)")

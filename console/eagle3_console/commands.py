@@ -157,9 +157,7 @@ async def server_restart(args: argparse.Namespace) -> int:
         if snapshot.server.spec is None:
             raise BoxRefused(f"No server of ours was ever started on {args.host}: use 'server start'.")
         flow.plan = restart_plan(flow.plan, snapshot)
-        if not args.dry_run:
-            await flow.server_stop()
-        return await _start(flow, args)
+        return await _start(flow, args, again=True)
 
 
 def restart_plan(plan: Plan, snapshot: Snapshot) -> Plan:
@@ -174,26 +172,30 @@ def restart_plan(plan: Plan, snapshot: Snapshot) -> Plan:
         tp=plan.tp if plan.tp != 1 else spec.tp,
         port=plan.port if plan.port != Plan.port else spec.port,
         boundaries=plan.boundaries or spec.boundaries,
-        final=spec.final,
+        final=plan.final if plan.final != Plan.final else spec.final,
         dump_dir=plan.dump_dir or spec.dump_dir,
         server_args=plan.server_args or spec.extra_args,
         server_env=plan.server_env or spec.env,
     )
 
 
-async def _start(flow: Flow, args: argparse.Namespace) -> int:
-    facts = await flow.doctor()
-    python = judge.choose_python(facts, flow.plan)
+async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -> int:
+    radix_cache = args.radix_cache == "on"
     if args.dry_run:
-        spec = dataclasses.replace(flow.plan.server(python), radix_cache=args.radix_cache == "on")
+        python = judge.choose_python(await flow.doctor(), flow.plan)
+        spec = dataclasses.replace(flow.plan.server(python), radix_cache=radix_cache)
         launch = await flow.session.call("server.plan", spec, LaunchPlan)
         if args.json:
             print_json(launch)
         else:
             print_text(report.launch_text(launch))
         return ExitCode.GOOD
-    await flow.deploy()
-    job = await flow.server_start(python, radix_cache=args.radix_cache == "on")
+    if again:
+        job = await flow.server_restart(radix_cache=radix_cache)
+    else:
+        python = judge.choose_python(await flow.doctor(), flow.plan)
+        await flow.deploy()
+        job = await flow.server_start(python, radix_cache=radix_cache)
     if args.no_wait:
         server = (await flow.watcher.pull()).server
     else:
@@ -293,11 +295,11 @@ async def extract_status(args: argparse.Namespace) -> int:
 async def verify(args: argparse.Namespace) -> int:
     """Check a dataset on the box against its own manifest."""
     async with _flow(args) as flow:
-        dataset = args.dataset
+        dataset = args.out
         if not dataset:
             extract = (await _snapshot(flow)).extract
             if extract is None or extract.spec is None:
-                raise UsageError("No extraction of ours is known on the box: name the dataset directory.")
+                raise UsageError("No extraction of ours is known on the box: name the dataset with --out.")
             dataset = extract.spec.out
         checked = await flow.verify(dataset)
         if args.json:

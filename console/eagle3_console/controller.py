@@ -70,9 +70,7 @@ class SessionController:
         """Stop and start again, as it was but for the radix cache."""
         self._fill_plan()
         self._need("model")
-        await self._flow.server_stop()
-        facts = await self._flow.doctor()
-        job = await self._flow.server_start(judge.choose_python(facts, self._flow.plan), radix_cache=radix_cache)
+        job = await self._flow.server_restart(radix_cache=radix_cache)
         await self._flow.server_wait(job.id)
 
     async def server_stop(self) -> None:

@@ -11,6 +11,7 @@ from eagle3_console.link.base import Link, Prompter
 from eagle3_console.session import Dial
 
 if TYPE_CHECKING:
+    from eagle3_console.link.memory import RememberingPrompter
     from eagle3_console.link.route import SshOptions
 
 LOCAL = "local"
@@ -21,7 +22,7 @@ def dialler(args: argparse.Namespace, prompter: Prompter | None = None) -> Dial:
 
     Args:
         args: the connection options of `cli`.
-        prompter: who is asked for passwords and new host keys; default: the terminal.
+        prompter: who is asked for passwords and new host keys, until the first login worked; default: the terminal.
 
     Raises:
         UsageError: HOST cannot be understood.
@@ -35,11 +36,19 @@ def dialler(args: argparse.Namespace, prompter: Prompter | None = None) -> Dial:
     except ValueError as error:
         raise UsageError(str(error)) from error
 
+    memory: RememberingPrompter | None = None
+
     async def dial() -> Link:
         from eagle3_console.link.connect import connect
+        from eagle3_console.link.memory import RememberingPrompter
         from eagle3_console.link.prompts import TerminalPrompter
 
-        return await connect(target, _options(args), prompter or TerminalPrompter())
+        nonlocal memory
+        memory = memory or RememberingPrompter(prompter or TerminalPrompter())
+        memory.begin()
+        link = await connect(target, _options(args), memory)
+        memory.leave()
+        return link
 
     return dial
 

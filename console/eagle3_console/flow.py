@@ -121,7 +121,10 @@ class Flow:
         job = snapshot.server.job
         if job is not None and job.state is JobState.RUNNING:
             spec = snapshot.server.spec
-            if spec is None or spec.model != self.plan.model:
+            asked = (
+                facts.model.path if facts.model is not None else self.plan.model
+            )  # as the box writes it: no ~, no / at the end
+            if spec is None or spec.model != asked:
                 model = spec.model if spec is not None else "another model"
                 raise BoxRefused(
                     f"A server of ours already runs on {self.session.where} with {model} ({job.id}): "
@@ -175,6 +178,19 @@ class Flow:
                     f"Last line: {server.log.last_line}"
                 )
             await asyncio.sleep(0.5)
+
+    async def server_restart(self, *, radix_cache: bool = False) -> JobStatus:
+        """Judge the box first, so that nothing is stopped for a start that cannot be; then stop what runs and start.
+
+        Raises:
+            BoxNotFit, BoxRefused: it cannot be started; the sentence says why.
+        """
+        python = judge.choose_python(await self.doctor(), self.plan)
+        await self.deploy()
+        server = (await self.watcher.pull()).server
+        if server.job is not None and server.job.state in (JobState.RUNNING, JobState.STARTING):
+            await self.server_stop()
+        return await self.server_start(python, radix_cache=radix_cache)
 
     async def server_stop(self) -> StopReport:
         """Stop the running server and prove that nothing of it is left."""

@@ -23,13 +23,12 @@ class Finding:
     cure: str = ""
 
 
-def judge(facts: Facts, plan: Plan, *, server_of_ours: bool = False) -> tuple[Finding, ...]:
+def judge(facts: Facts, plan: Plan) -> tuple[Finding, ...]:
     """All findings, in the order a person would check them.
 
     Args:
         facts: what the box told.
         plan: what is wanted; empty paths are not judged.
-        server_of_ours: the port is held by our own running server, which is no fault.
     """
     found = [_python(facts, plan), *_gpus(facts, plan), _shm(facts, plan)]
     if facts.model is not None:
@@ -40,7 +39,7 @@ def judge(facts: Facts, plan: Plan, *, server_of_ours: bool = False) -> tuple[Fi
         found.append(_directory("output", facts.out, "--out"))
     if facts.dump is not None:
         found.append(_directory("dump", facts.dump, "--dump-dir"))
-    if facts.port is not None and not server_of_ours:
+    if facts.port is not None:
         found.append(_port(facts))
     return tuple(found)
 
@@ -198,6 +197,8 @@ def _port(facts: Facts) -> Finding:
     assert port is not None
     if port.free:
         return Finding(OK, "port", f"Port {port.port} is free.")
+    if port.job:
+        return Finding(OK, "port", f"Port {port.port} is held by our own {port.job}.")
     holder = f" by {port.holder}" if port.holder else ""
     return Finding(
         FAIL, "port", f"Port {port.port} on {facts.host} is taken{holder}.", "Stop that, or choose another with --port."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import Awaitable, Callable
@@ -11,6 +12,7 @@ from eagle3_console import release
 from eagle3_console.agent import AgentClient
 from eagle3_console.errors import AgentFault, BoxNotFit
 from eagle3_console.link.base import Completed, Link
+from eagle3_console.link.errors import LinkLost
 from eagle3_remote import protocol
 
 T = TypeVar("T")
@@ -68,6 +70,7 @@ class Session:
         self._found_python = ""
         self._link: Link | None = None
         self._agent: AgentClient | None = None
+        self._attaching = asyncio.Lock()
         self.hello: protocol.Hello | None = None
 
     @property
@@ -80,10 +83,10 @@ class Session:
         """The connected link.
 
         Raises:
-            RuntimeError: `connect` was not called; a fault of the caller.
+            LinkLost: there is none now.
         """
         if self._link is None:
-            raise RuntimeError("the session is not connected")
+            raise LinkLost(f"There is no link to {self.where} now.")
         return self._link
 
     async def connect(self) -> None:
@@ -135,14 +138,15 @@ class Session:
 
     async def attach(self) -> protocol.Hello:
         """Deploy where needed and start an agent; a running one of this session is used again."""
-        if self._agent is not None and self.hello is not None:
+        async with self._attaching:  # two callers at once share one agent
+            if self._agent is not None and self.hello is not None:
+                return self.hello
+            deployed = await self.deploy()
+            script, argv = AgentClient.command(await self._python_for_us(), deployed.path)
+            script = 'EAGLE3_HOME="$4"; export EAGLE3_HOME; ' + script if self._box_home else script
+            channel = await self.link.open(script, argv=(*argv, self._box_home) if self._box_home else argv)
+            self._agent, self.hello = await AgentClient.start(channel, self.where)
             return self.hello
-        deployed = await self.deploy()
-        script, argv = AgentClient.command(await self._python_for_us(), deployed.path)
-        script = 'EAGLE3_HOME="$4"; export EAGLE3_HOME; ' + script if self._box_home else script
-        channel = await self.link.open(script, argv=(*argv, self._box_home) if self._box_home else argv)
-        self._agent, self.hello = await AgentClient.start(channel, self.where)
-        return self.hello
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
         """One call of the agent; see `AgentClient.call`."""

@@ -52,6 +52,9 @@ class Watcher:
         self._log_inode = 0
         self._log_offset = 0
         self._hurry = asyncio.Event()
+        self._pulling = asyncio.Lock()
+        self._dialling = asyncio.Lock()
+        self._dialled = 0
 
     async def connect(self) -> None:
         """Dial once, unless the session is connected.
@@ -75,18 +78,23 @@ class Watcher:
             LinkError: login or host key refused while dialling again: not retried, a lockout would be our doing.
         """
         while True:
+            dialled = self._dialled
             try:
                 return await self.session.call(method, params, kind, wait)
             except (LinkError, AgentSilent) as lost:
-                await self._reconnect(lost)
+                await self._reconnect(lost, dialled)
 
     async def pull(self) -> Snapshot:
-        """The next snapshot and the log up to it, for as long as it takes when the link is lost."""
-        snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
-        self._emit(SnapshotArrived(snapshot, time.time()))
-        if self._log != "none" and snapshot.server.job is not None:
-            await self._pull_log(snapshot.server.job)
-        return snapshot
+        """The next snapshot and the log up to it, for as long as it takes when the link is lost.
+
+        Whoever pulls at the same time waits: two reads from one place of the log would show its lines twice.
+        """
+        async with self._pulling:
+            snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
+            self._emit(SnapshotArrived(snapshot, time.time()))
+            if self._log != "none" and snapshot.server.job is not None:
+                await self._pull_log(snapshot.server.job)
+            return snapshot
 
     async def run(self, interval: float = 1.0) -> None:
         """Pull for ever, one snapshot every `interval` seconds."""
@@ -114,7 +122,14 @@ class Watcher:
             if chunk.next_offset >= chunk.size:
                 return
 
-    async def _reconnect(self, cause: Exception) -> None:
+    async def _reconnect(self, cause: Exception, dialled: int) -> None:
+        """Dial until there is a link again; once for all callers that lost the link of dial number `dialled`."""
+        async with self._dialling:
+            if self._dialled == dialled:
+                await self._dial_again(cause)
+                self._dialled += 1
+
+    async def _dial_again(self, cause: Exception) -> None:
         await self.session.drop()
         for attempt, delay in enumerate(backoff.delays(), start=1):
             text = f"{cause} Trying again in {delay:.0f} s (try {attempt}); jobs on the box go on."

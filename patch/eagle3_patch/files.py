@@ -18,6 +18,8 @@ import torch
 from eagle3_patch import layout
 
 _TEMPORARY = ".e3-tmp-"
+_MOST_PARTS = 512
+"""Fewer than IOV_MAX, which is 1024 on Linux."""
 _number = itertools.count()
 _SAFETENSORS_DTYPES = {torch.bfloat16: "BF16", torch.float16: "F16", torch.float32: "F32", torch.int64: "I64"}
 
@@ -121,10 +123,9 @@ def _write_safetensors(path: str, states: Sequence[torch.Tensor], token_ids: Seq
     }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
+    start = memoryview(len(text).to_bytes(8, "little") + text)
     with open(path, "xb", buffering=0) as file:
-        _write_all(file.fileno(), len(text).to_bytes(8, "little") + text)
-        for piece in itertools.chain(token_ids, states):
-            _write_all(file.fileno(), _raw(piece))
+        _write_all(file.fileno(), [start, *(_raw(piece) for piece in itertools.chain(token_ids, states))])
 
 
 def _write_pt(folder: str, states: Sequence[torch.Tensor]) -> None:
@@ -143,10 +144,14 @@ def _raw(piece: torch.Tensor) -> memoryview:
     return memoryview(piece.reshape(-1).view(torch.uint8).numpy())
 
 
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
+def _write_all(descriptor: int, parts: list[memoryview]) -> None:
+    """One system call where the kernel takes it all: after each one this thread queues for the interpreter."""
+    while parts:
+        written = os.writev(descriptor, parts[:_MOST_PARTS])
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if written:
+            parts[0] = parts[0][written:]
 
 
 def _write_json(path: str, value: dict[str, Any]) -> None:

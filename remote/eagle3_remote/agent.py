@@ -26,6 +26,7 @@ from eagle3_remote.protocol import (
     PROTOCOL_VERSION,
     ExtractSpec,
     Hello,
+    LogChunk,
     ServerSpec,
     Snapshot,
     decode,
@@ -151,6 +152,8 @@ class Agent:
         inode, offset, limit = (_need(params, name, int) for name in ("inode", "offset", "limit"))
         try:
             return encode(read_chunk(job.log_path, inode, offset, limit))
+        except FileNotFoundError:
+            return encode(LogChunk(0, 0, "", 0, 0))  # the job has only just been made
         except OSError as error:
             raise Refused(f"The log {job.log_path} cannot be read: {error.strerror}.") from error
 

@@ -250,10 +250,12 @@ def port_fact(port: int) -> dict[str, Any]:
                 probe.bind((host, port))
         except OSError as error:
             free = free and error.errno not in (98, 13)  # EADDRINUSE, EACCES; no IPv6 at all is no obstacle
-    return {"port": port, "free": free, "holder": "" if free else _holder(port)}
+    holder, job = ("", "") if free else _holder(port)
+    return {"port": port, "free": free, "holder": holder, "job": job}
 
 
-def _holder(port: int) -> str:
+def _holder(port: int) -> tuple[str, str]:
+    """Who listens on a port, in words, and the id of our job where it is one."""
     inodes = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in _text(table).splitlines()[1:]:
@@ -264,10 +266,19 @@ def _holder(port: int) -> str:
         try:
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 if os.readlink(f"/proc/{pid}/fd/{fd}") in inodes:
-                    return describe(pid)
+                    return describe(pid), _job_of(pid)
         except OSError:
             continue
-    return "a process of another user or container" if inodes else "nobody that /proc shows"
+    return "a process of another user or container" if inodes else "nobody that /proc shows", ""
+
+
+def _job_of(pid: int) -> str:
+    """The id of the job of ours that a process belongs to, by its environment; empty: none, or it cannot be seen."""
+    for entry in _text(f"/proc/{pid}/environ").split("\0"):
+        name, _, value = entry.partition("=")
+        if name == "EAGLE3_JOB":
+            return value
+    return ""
 
 
 def describe(pid: int) -> str:

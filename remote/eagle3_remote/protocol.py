@@ -470,6 +470,8 @@ class PortFact:
     port: int
     free: bool
     holder: str = ""
+    job: str = ""
+    """The id of the job where a server of ours holds it."""
 
 
 @dataclasses.dataclass(frozen=True)

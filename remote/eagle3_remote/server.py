@@ -49,12 +49,12 @@ class ServerControl:
         self._release = release
 
     def plan(self, spec: ServerSpec) -> LaunchPlan:
-        """The line that `start` would run.
+        """The line that `start` would run, once a server of ours that holds the port now is stopped.
 
         Raises:
             Refused: it could not be started; says why.
         """
-        return self._prepare(spec).plan
+        return self._prepare(spec, ours_will_end=True).plan
 
     def start(self, spec: ServerSpec) -> JobStatus:
         """Start a server as a detached job.
@@ -134,7 +134,7 @@ class ServerControl:
             names = ", ".join(f"pid {stat.pid} ({stat.name})" for stat in left)
             raise Refused(f"Processes of the ended server job {last.id} still live: {names}. Stop that job first.")
 
-    def _prepare(self, asked: ServerSpec) -> Prepared:
+    def _prepare(self, asked: ServerSpec, *, ours_will_end: bool = False) -> Prepared:
         try:
             spec = launch.settle(asked)
         except launch.PlanError as error:
@@ -145,7 +145,7 @@ class ServerControl:
         python = _check_python(spec)
         model = _check_model(spec)
         port = decode(PortFact, doctor.port_fact(spec.port)) if 0 < spec.port < 65536 else None
-        if port is not None and not port.free:
+        if port is not None and not port.free and not (ours_will_end and port.job):
             raise Refused(f"Port {spec.port} is taken by {port.holder}: choose another port or end that process.")
         job_id = jobs.new_id("server")
         dump_dir = spec.dump_dir or str(dumpdir.default(job_id))

@@ -113,8 +113,10 @@ def test_a_server_from_start_to_stop(
         assert status.job is not None
         assert status.job.id == job.id
         spans = [span.phase for span in status.log.spans]
-        for phase in (Phase.INITIALISING, Phase.LOADING_WEIGHTS, Phase.ALLOCATING_KV_CACHE, Phase.READY):
+        for phase in (Phase.INITIALISING, Phase.LOADING_WEIGHTS, Phase.ALLOCATING_KV_CACHE):
             assert phase in spans
+        # it may answer before it has said so
+        until(lambda: Phase.READY in [span.phase for span in server_of(later).log.spans])
         times = [span.at for span in status.log.spans if span.at is not None]
         assert times == sorted(times)
         assert status.log.shards_done == status.log.shards_total == 4

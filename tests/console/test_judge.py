@@ -70,6 +70,11 @@ def test_what_makes_it_unfit(what: str, changed: dict[str, object]) -> None:
     assert refused.value.exit_code == 5
 
 
+def test_a_port_held_by_our_own_server_is_fine() -> None:
+    port = PortFact(30000, False, "pid 7 (python)", job="server-20261129T000000-abcd")
+    assert levels(dataclasses.replace(FIT, port=port))["port"] == OK
+
+
 def test_a_gpu_in_use_is_a_warning() -> None:
     used = dataclasses.replace(GPUS[3], memory_used=80 * GIB)
     gauges = dataclasses.replace(FIT.gauges, gpus=(*GPUS[:3], used, *GPUS[4:]))  # type: ignore[type-var]

@@ -37,7 +37,7 @@ def test_killed_console_loses_nothing(box: Box, model: Path) -> None:
     told = []
     for line in running.stderr:
         told.append(line)
-        if f" of {SAMPLES} stored" in line and " 0 of " not in line:
+        if f" of {SAMPLES:,} stored" in line and " 0 of " not in line:
             break
     running.send_signal(signal.SIGKILL)
     running.wait(30)
@@ -66,7 +66,7 @@ def test_killed_console_loses_nothing(box: Box, model: Path) -> None:
     again = console("run", *words[1:], *box.server_words())
     assert again.code == 0, again.err
     assert json.loads(again.out)["extract"]["stored"] == SAMPLES
-    assert f"0 of {SAMPLES} stored" not in again.err
+    assert f" 0 of {SAMPLES:,} stored" not in again.err
 
 
 def test_stopped_extraction_resumes(box: Box, model: Path) -> None:
@@ -96,4 +96,4 @@ def test_stopped_extraction_resumes(box: Box, model: Path) -> None:
     after = {path.name: os.stat(path).st_ino for path in (out / "hidden_states").glob("hs_*.safetensors")}
     assert len(after) == SAMPLES
     assert {name: after[name] for name in before} == before
-    assert console("verify", *box.login, str(out)).code == 0
+    assert console("verify", *box.login, f"--out={out}").code == 0

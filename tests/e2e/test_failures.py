@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ from tests.e2e.conftest import Box, console, free_port, make
 
 
 @pytest.fixture
-def words(box: Box, model: Path) -> Iterator[list[str]]:
+def words(box: Box, model: Path) -> list[str]:
     """A run of six good samples that would work."""
     data = box.root / "tokenized_data.jsonl"
     data.write_text("".join(f'{{"input_ids": {list(range(5, 25 + n))}}}\n' for n in range(6)))
     out = box.root / "dataset"
-    yield [
+    return [
         *box.login,
         *box.server_words(),
         f"--model={model}",

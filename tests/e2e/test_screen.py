@@ -126,9 +126,9 @@ async def test_a_lost_link_is_dialled_again(tmp_path: Path, bed: install.TestBed
         app = screen(box, plan)
         async with app.run_test(size=(80, 24)) as pilot:
             await until(pilot, lambda: app.state.snapshot is not None)
+            since = app.state.connection.since
             box.cut()
-            await until(pilot, lambda: not app.state.connection.live)
-            assert app.state.snapshot is not None
-            await until(pilot, lambda: app.state.connection.live)
+            await until(pilot, lambda: app.state.connection.live and app.state.connection.since != since)
             as_of = app.state.as_of
             await until(pilot, lambda: app.state.as_of != as_of)
+            assert app.state.snapshot is not None

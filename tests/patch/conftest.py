@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from eagle3_console.demo.testbed import install
+from tests.patch.reference import HuggingFace
 from tests.patch.servers import TESTBED
 
 collect_ignore = [] if os.environ.get("EAGLE3_ALL_SGLANG") else ["test_releases.py"]
@@ -32,3 +33,11 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
         return out
 
     return make
+
+
+@pytest.fixture(scope="session")
+def hugging_face() -> Iterator[HuggingFace]:
+    """What dumps are held against; it takes a while to start, so it starts when the first server does."""
+    reference = HuggingFace(install.ensure(install.VERSIONS[0]))
+    yield reference
+    reference.close()

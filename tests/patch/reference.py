@@ -6,6 +6,7 @@ import json
 import os
 import random
 import subprocess
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,20 +40,37 @@ def dump_all(server: Server, samples: dict[str, list[int]]) -> None:
         assert (folder / layout.DONE_FILE).exists(), (folder / layout.ERROR_FILE).read_text()
 
 
-def errors(
-    bed: install.TestBed, model: Path, server: Server, samples: dict[str, list[int]], final: str
-) -> dict[str, list[float]]:
-    """The largest relative error of any row, for each state of each request."""
-    work = server.log.parent
-    listed, out = work / "samples.json", work / "errors.json"
-    listed.write_text(json.dumps(samples))
-    script = ROOT / "tests" / "reference" / "hf_forward.py"
-    command = [bed.python, script, model, listed, server.dump_dir, final, out]
-    done = subprocess.run(list(map(str, command)), env=os.environ | bed.env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: dict[str, list[float]] = json.loads(out.read_text())
-    assert set(found) == set(samples)
-    return found
+class HuggingFace:
+    """The process that compares, started once; several threads may ask it."""
+
+    def __init__(self, bed: install.TestBed) -> None:
+        self._process = subprocess.Popen(
+            [str(bed.python), str(ROOT / "tests" / "reference" / "hf_forward.py")],
+            env=os.environ | bed.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._lock = threading.Lock()
+
+    def errors(self, model: Path, server: Server, samples: dict[str, list[int]], final: str) -> dict[str, list[float]]:
+        """The largest relative error of any row, for each state of each request."""
+        ask = {"model": str(model), "samples": samples, "dump_dir": str(server.dump_dir), "final": final}
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with self._lock:
+            self._process.stdin.write(json.dumps(ask) + "\n")
+            self._process.stdin.flush()
+            answer = json.loads(self._process.stdout.readline() or '{"wrong": "the process has ended"}')
+        assert "errors" in answer, answer
+        found: dict[str, list[float]] = answer["errors"]
+        assert set(found) == set(samples)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
 
 
 def worst(found: dict[str, list[float]]) -> float:

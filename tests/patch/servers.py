@@ -153,15 +153,16 @@ def running(bed: install.TestBed, model: Path, work: Path, *args: str, **options
 
 
 class Relay:
-    """Servers of one module, used in their order: while one is used, the next one starts."""
+    """Servers of one module, used in their order: while one is used, the one before it leaves and the next one starts."""
 
     def __init__(self, *starts: Callable[[], Server]) -> None:
         self._starts = starts
         self._launched: dict[int, Server] = {}
+        self._leaving: list[Server] = []
 
     @contextlib.contextmanager
     def use(self, index: int) -> Iterator[Server]:
-        """A healthy server; its whole process group is gone afterwards."""
+        """A healthy server; it is asked to leave afterwards."""
         server = self._launch(index)
         try:
             _wait_healthy(server)
@@ -170,7 +171,8 @@ class Relay:
             yield server
         finally:
             del self._launched[index]
-            stop(server)
+            _ask_to_leave(server)
+            self._leaving.append(server)
 
     def _launch(self, index: int) -> Server:
         if index not in self._launched:
@@ -178,8 +180,8 @@ class Relay:
         return self._launched[index]
 
     def close(self) -> None:
-        """Stop what was started and not used."""
-        for server in self._launched.values():
+        """See that none of them is left."""
+        for server in (*self._leaving, *self._launched.values()):
             stop(server)
 
 
@@ -198,8 +200,7 @@ def _wait_healthy(server: Server) -> None:
 def stop(server: Server) -> None:
     """End the server's process group, politely first, and see that nothing of it is left."""
     group = server.process.pid
-    if server.process.poll() is None:
-        server.process.send_signal(signal.SIGTERM)
+    _ask_to_leave(server)
     end = time.monotonic() + STOP_LIMIT
     while _alive(group) and time.monotonic() < end:
         server.process.poll()
@@ -208,6 +209,11 @@ def stop(server: Server) -> None:
         os.killpg(group, signal.SIGKILL)
     server.process.wait(timeout=10)
     wait_for(lambda: not _alive(group), f"the end of process group {group}")
+
+
+def _ask_to_leave(server: Server) -> None:
+    if server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
 
 
 def _alive(group: int) -> bool:

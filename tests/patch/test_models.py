@@ -5,6 +5,7 @@ Two servers are started at a time. By default each class runs on one version; wi
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ import pytest
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
 from tests.patch import reference
-from tests.patch.servers import ROOT, TESTBED, running
+from tests.patch.servers import ROOT, START_LIMIT, TESTBED, launch, recorder, running, stop, wait_for
 
 CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
@@ -39,25 +40,23 @@ Outcome = Callable[[str, str], tuple[dict[str, Any], dict[str, list[float]]]]
 
 
 @pytest.fixture(scope="module")
-def make_arch(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """``make_arch(arch)``: a tiny checkpoint in the form that transformers saves it."""
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny checkpoints in the form that transformers saves them, by arch."""
     root = tmp_path_factory.mktemp("archs")
-
-    def make(arch: str) -> Path:
-        bed, script = install.ensure(install.VERSIONS[0]), ROOT / "tests" / "reference" / "make_arch.py"
-        command = [str(bed.python), str(script), str(TESTBED), arch, str(root / arch)]
-        done = subprocess.run(command, env=os.environ | bed.env, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return root / arch
-
-    return make
+    bed, script = install.ensure(install.VERSIONS[0]), ROOT / "tests" / "reference" / "make_arch.py"
+    archs = [*CLASSES, "gpt_oss"]
+    command = [str(bed.python), str(script), str(TESTBED), str(root), *archs]
+    done = subprocess.run(command, env=os.environ | bed.env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {arch: root / arch for arch in archs}
 
 
 @pytest.fixture(scope="module")
-def outcome(make_arch: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+def outcome(
+    models: dict[str, Path], hugging_face: reference.HuggingFace, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Outcome]:
     """``outcome(version, arch)``: the marker, and the errors of each request."""
     root = tmp_path_factory.mktemp("models")
-    models = {arch: make_arch(arch) for arch in dict.fromkeys(arch for _, arch in CASES)}
 
     def run(version: str, arch: str) -> tuple[dict[str, Any], dict[str, list[float]]]:
         bed, model = install.ensure(version), models[arch]
@@ -67,7 +66,7 @@ def outcome(make_arch: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
             reference.dump_all(server, samples)
             (marker,) = server.markers()
             assert len(server.markers(layout.MARKER_CHECKED)) == 1
-        return marker, reference.errors(bed, model, server, samples, "pre")
+        return marker, hugging_face.errors(model, server, samples, "pre")
 
     with ThreadPoolExecutor(2) as pool:
         jobs: dict[tuple[str, str], Future[Any]] = {case: pool.submit(run, *case) for case in CASES}
@@ -80,3 +79,24 @@ def test_every_row_of_every_boundary_equals_hugging_face(version: str, arch: str
     assert (marker["model_class"], marker["sglang"]) == (CLASSES[arch], version)
     assert all(len(values) == reference.LAYERS + 2 for values in errors.values())
     assert reference.worst(errors) < reference.TOLERANCE, errors
+
+
+@pytest.mark.parametrize(("version", "not_fused"), [("0.5.9", [1, 3, 4]), ("0.5.23", [])])
+def test_gpt_oss_is_configured(version: str, not_fused: list[int], models: dict[str, Path], tmp_path: Path) -> None:
+    """SGLang cannot run gpt_oss on a CPU: its attention sinks and clamped experts exist as GPU kernels alone (ServerArgs
+    refuses torch_native for it). It gets as far as the loaded model, and that is what is looked at."""
+    before, env = recorder(tmp_path / "records", RECORDER_MODEL="GptOssModel")
+    args = ("--dtype", "bfloat16", "--attention-backend", "triton")
+    server = launch(install.ensure(version), models["gpt_oss"], tmp_path, args, env=env, before=before)
+    try:
+        wait_for(lambda: server.markers() or server.process.poll() is not None, "the patch's line", START_LIMIT)
+        assert [marker["model_class"] for marker in server.markers()] == ["GptOssForCausalLM"], server.log.read_text()[
+            -3000:
+        ]
+    finally:
+        stop(server)
+    (path,) = (tmp_path / "records").glob("model.*.json")
+    found = json.loads(path.read_text())
+    assert found["layers_to_capture"] == [2, 4, 5]
+    assert found["not_fused"] == not_fused
+    assert found["communicators"] == (reference.LAYERS if not_fused else 0)

@@ -21,7 +21,12 @@ CLASSES = {"llama": "LlamaForCausalLM", "deepseek": "DeepseekV3ForCausalLM"}
 @pytest.mark.parametrize("arch", CLASSES)
 @pytest.mark.parametrize("release", releases.RELEASES)
 def test_every_row_of_every_boundary_equals_hugging_face(
-    release: str, arch: str, make_model: MakeModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    release: str,
+    arch: str,
+    make_model: MakeModel,
+    hugging_face: reference.HuggingFace,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     bed, model = releases.ensure(release), make_model(arch, "float32")
     samples = {f"e3-release-{n}-0": ids for n, ids in enumerate(reference.prompts(24, seed=4))}
@@ -30,7 +35,7 @@ def test_every_row_of_every_boundary_equals_hugging_face(
         reference.dump_all(server, samples)
         (marker,), (checked,) = server.markers(), server.markers(layout.MARKER_CHECKED)
         metas = [json.loads((server.folder(rid) / layout.META_FILE).read_text()) for rid in samples]
-    found = reference.errors(bed, model, server, samples, "post")
+    found = hugging_face.errors(model, server, samples, "post")
     assert (marker["sglang"], marker["model_class"]) == (release, CLASSES[arch])
     assert {meta["sglang_version"] for meta in metas} == {release}
     assert checked["rows"] > 0

@@ -85,7 +85,7 @@ def test_the_marker_names_what_runs(served: Served) -> None:
     assert marker["model_class"] == {"llama": "LlamaForCausalLM", "deepseek": "DeepseekV3ForCausalLM"}[served.arch]
 
 
-def test_every_row_of_every_boundary_equals_hugging_face(served: Served) -> None:
+def test_every_row_of_every_boundary_equals_hugging_face(served: Served, hugging_face: reference.HuggingFace) -> None:
     """24 of ours at once, some that also generate, and others' requests with the same prompts in the same batches."""
     server = served.server
     samples = {f"e3-hf-{n}-0": ids for n, ids in enumerate(reference.prompts(24, 1, LENGTHS))}
@@ -107,7 +107,7 @@ def test_every_row_of_every_boundary_equals_hugging_face(served: Served) -> None
     assert sum(len(meta["chunks"]) > 1 for meta in metas) >= 8
     if served.arch == "deepseek":
         assert "etract" in server.log.read_text(errors="replace"), "no request was retracted"
-    found = reference.errors(install.ensure(served.version), served.model, server, samples, "post")
+    found = hugging_face.errors(served.model, server, samples, "post")
     assert all(len(errors) == LAYERS + 2 for errors in found.values())
     assert reference.worst(found) < reference.TOLERANCE, found
 

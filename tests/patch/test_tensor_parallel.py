@@ -28,7 +28,9 @@ def fused_calls(records: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(("version", "fused"), [("0.5.9", True), ("0.5.23", False)])
-def test_rows_are_whole_with_two_ranks(version: str, fused: bool, make_model: MakeModel, tmp_path: Path) -> None:
+def test_rows_are_whole_with_two_ranks(
+    version: str, fused: bool, make_model: MakeModel, hugging_face: reference.HuggingFace, tmp_path: Path
+) -> None:
     lengths = (3, 40, 300, 90, 64, 256, 2100)
     samples = {f"e3-tp-{n}-0": ids for n, ids in enumerate(reference.prompts(len(lengths), 2, lengths))}
     model, bed, records = make_model("deepseek", "float32"), install.ensure(version), tmp_path / "records"
@@ -44,7 +46,7 @@ def test_rows_are_whole_with_two_ranks(version: str, fused: bool, make_model: Ma
     assert [(check["ranks"], check["rank_difference"]) for check in checks] == [(2, 0.0), (2, 0.0)]
     small, large = (check["rows"] for check in checks)
     assert small <= 2048 < large
-    found = reference.errors(bed, model, server, samples, "pre")
+    found = hugging_face.errors(model, server, samples, "pre")
     assert all(len(values) == 5 for values in found.values())
     assert reference.worst(found) < reference.TOLERANCE, found
 

@@ -1,9 +1,9 @@
-"""Hold every row of a dump against Hugging Face transformers in float32. Runs in an SGLang environment.
+"""Hold every row of dumps against Hugging Face transformers in float32. Runs in an SGLang environment, as one process for
+all that is asked of it.
 
-    python hf_forward.py MODEL SAMPLES.json DUMP_DIR FINAL OUT.json
-
-SAMPLES.json: {rid: [token id, ...]}. It knows the dump from its files alone (safetensors and JSON) and shares no code
-with what it judges. OUT.json: {rid: [largest relative L2 error of any row, for each state in the file]}.
+Reads one JSON object a line: {"model": folder, "samples": {rid: [token id, ...]}, "dump_dir": folder, "final": "pre"|"post"}
+and answers each with one: {"errors": {rid: [largest relative L2 error of any row, for each state in the file]}}, or
+{"wrong": why}. It knows the dump from its files alone (safetensors and JSON) and shares no code with what it judges.
 """
 
 import json
@@ -34,30 +34,44 @@ def states_of(model, ids):
     return torch.stack([state.reshape(len(ids), -1) for state in seen])
 
 
-def main(model_dir, samples_file, dump_dir, final, out):
-    """Compare, and write the largest relative error a state."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32).eval()
+def errors_of(model, samples, dump_dir, final):
+    """The largest relative error a state, for each request."""
     worst = {}
-    for rid, ids in json.loads(Path(samples_file).read_text()).items():
+    for rid, ids in samples.items():
         folder = Path(dump_dir) / f"req_{rid}"
         got = load_file(folder / "states.safetensors")
         meta = json.loads((folder / "meta.json").read_text())
         if got["token_ids"].tolist() != ids:
-            raise SystemExit(f"{rid}: token ids differ")
+            raise ValueError(f"{rid}: token ids differ")
         want = states_of(model, ids)
         names = [*meta["boundaries"], -2 if final == "pre" else -1]
         states = got["hidden_states"].transpose(0, 1).double()
         if states.shape[0] != len(names) or states.shape[1] != len(ids):
-            raise SystemExit(f"{rid}: shape {tuple(states.shape)}")
+            raise ValueError(f"{rid}: shape {tuple(states.shape)}")
         errors = []
         for index, name in enumerate(names):
             reference = want[name].double()
             relative = (states[index] - reference).norm(dim=-1) / reference.norm(dim=-1)
             errors.append(relative.max().item())
         worst[rid] = errors
-    Path(out).write_text(json.dumps(worst))
+    return worst
+
+
+def main():
+    """Answer until the input ends."""
+    torch.set_num_threads(2)
+    models = {}
+    for line in sys.stdin:
+        ask = json.loads(line)
+        folder = ask.pop("model")
+        try:
+            if folder not in models:
+                models[folder] = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+            answer = {"errors": errors_of(models[folder], **ask)}
+        except Exception as error:
+            answer = {"wrong": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,6 +1,6 @@
-"""Write a tiny random checkpoint of one of transformers' own models. Runs in an SGLang environment; downloads nothing.
+"""Write tiny random checkpoints of transformers' own models. Runs in an SGLang environment; downloads nothing.
 
-    python make_arch.py TESTBED ARCH OUT
+    python make_arch.py TESTBED OUT ARCH ...
 
 TESTBED is the folder with make_model.py, whose tokenizer it takes. transformers names and shapes the weights, so that SGLang
 loads what it would load of a real checkpoint. float32, because a router on a tie sends a token elsewhere for less.
@@ -34,8 +34,8 @@ EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 
 ARCHS = {
     "qwen2": ("Qwen2", {}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
-    "qwen2_moe": ("Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64, "mlp_only_layers": [0]}),
-    "qwen3_moe": ("Qwen3Moe", EXPERTS | {"head_dim": 16, "mlp_only_layers": [0]}),
+    "qwen2_moe": ("Qwen2Moe", EXPERTS | {"shared_expert_intermediate_size": 64}),
+    "qwen3_moe": ("Qwen3Moe", EXPERTS | {"head_dim": 16}),
     "glm4_moe": (
         "Glm4Moe",
         {
@@ -61,10 +61,8 @@ ARCHS = {
 }
 
 
-def main(testbed, arch, out):
-    """Write the checkpoint."""
-    sys.path.insert(0, testbed)
-    make_model = importlib.import_module("make_model")
+def write(arch, folder):
+    """Write one checkpoint."""
     torch.manual_seed(0)
     name, own = ARCHS[arch]
     config = getattr(transformers, f"{name}Config")(**COMMON | own, torch_dtype="float32")
@@ -76,12 +74,14 @@ def main(testbed, arch, out):
                 weight.copy_(1 + 0.1 * torch.randn_like(weight))
             else:
                 weight.normal_(std=1.0 if "embed_tokens" in key else 0.2)
-    folder = Path(out)
     model.save_pretrained(folder)
-    make_model.save_tokenizer(folder)
+    importlib.import_module("make_model").save_tokenizer(folder)
     generation = {"bos_token_id": 1, "eos_token_id": 2, "do_sample": False}
     (folder / "generation_config.json").write_text(json.dumps(generation))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    testbed, out, *archs = sys.argv[1:]
+    sys.path.insert(0, testbed)
+    for arch in archs:
+        write(arch, Path(out) / arch)

@@ -80,14 +80,16 @@ def _ask(prompt: str, show: bool) -> str | None:
     except OSError:
         return None
     with os.fdopen(descriptor, "r+b", buffering=0) as terminal:
-        terminal.write(prompt.encode(errors="replace"))
         if show:
+            terminal.write(prompt.encode(errors="replace"))
             line = _line(terminal.readline)
         else:
             before = termios.tcgetattr(terminal)
             hidden = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
             try:
+                # echo off before the prompt shows: whoever types at once must not see it
                 termios.tcsetattr(terminal, termios.TCSAFLUSH, hidden)
+                terminal.write(prompt.encode(errors="replace"))
                 line = _line(terminal.readline)
             finally:
                 termios.tcsetattr(terminal, termios.TCSAFLUSH, before)

@@ -1,0 +1,71 @@
+"""Watching a box from two places at once, against the real agent on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from eagle3_console.events import Event, LogArrived, LogRestarted
+from eagle3_console.link.errors import LinkLost
+from eagle3_console.link.local import LocalLink
+from eagle3_console.session import Session
+from eagle3_console.watch import Watcher
+from eagle3_remote import identity, protocol
+
+LINES = b"".join(b"line %d\n" % number for number in range(100_000))
+
+
+class Dialler:
+    """Dials this machine and counts."""
+
+    def __init__(self) -> None:
+        self.links: list[LocalLink] = []
+
+    async def __call__(self) -> LocalLink:
+        await asyncio.sleep(0.05)
+        self.links.append(LocalLink())
+        return self.links[-1]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A box folder with one ended server job and its log."""
+    run_dir = tmp_path / "box" / "runs" / "server-20261129T000000-abcd"
+    run_dir.mkdir(parents=True)
+    message = protocol.encode(protocol.ServerSpec("/m", "/py"))
+    spec = {"id": run_dir.name, "boot_id": identity.boot_id(), "created_at": time.time(), "message": message}
+    (run_dir / "spec.json").write_text(json.dumps(spec))
+    (run_dir / "rc").write_text("1\n")
+    (run_dir / "out.log").write_bytes(LINES)
+    return tmp_path / "box"
+
+
+async def test_two_that_pull_at_once_get_every_line_of_the_log_once(home: Path) -> None:
+    events: list[Event] = []
+    session = Session(Dialler(), "local", box_home=str(home))
+    watcher = Watcher(session, events.append, log="whole")
+    await watcher.connect()
+    await asyncio.gather(watcher.pull(), watcher.pull(), watcher.pull())
+    await session.drop()
+    assert sum(isinstance(event, LogRestarted) for event in events) == 1
+    assert b"".join(event.data for event in events if isinstance(event, LogArrived)) == LINES
+
+
+async def test_a_link_that_several_callers_lose_is_dialled_once(home: Path) -> None:
+    dial = Dialler()
+    session = Session(dial, "local", box_home=str(home))
+    watcher = Watcher(session, lambda event: None)
+    await watcher.connect()
+    hello = await session.attach()
+    await session.drop()
+    with pytest.raises(LinkLost, match="no link to local"):
+        await session.call("hello", {"protocol": protocol.PROTOCOL_VERSION}, protocol.Hello)
+    asked = {"protocol": protocol.PROTOCOL_VERSION}
+    answers = await asyncio.gather(*(watcher.call("hello", asked, protocol.Hello) for _ in range(3)))
+    await session.drop()
+    assert len(dial.links) == 2
+    assert len({answer.pid for answer in answers} | {hello.pid}) == 2
