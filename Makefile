@@ -6,10 +6,10 @@ VENV := .venv
 STAMP := $(VENV)/.made-of-$(shell cat pyproject.toml | $(PYTHON) -c "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:12])")
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help setup demo test lint types imports tests format snapshots clean
+.PHONY: help setup demo test test-all-sglang lint types imports tests format snapshots clean
 
 help: ## this list
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/'
 
 $(STAMP):
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { echo "Python 3.11 or newer is needed, $(PYTHON) is older: make PYTHON=/path/to/python3.11"; exit 2; } >&2
@@ -39,6 +39,9 @@ imports: setup ## who may import whom
 
 tests: setup ## pytest; ARGS="-k link" for some of it
 	$(RUN) pytest $(ARGS)
+
+test-all-sglang: setup ## the patch against nine SGLang releases and every model class (about 15 minutes)
+	EAGLE3_ALL_SGLANG=1 $(RUN) pytest tests/patch/test_releases.py tests/patch/test_models.py
 
 format: setup ## let ruff mend what it can
 	$(RUN) ruff check --fix .

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
@@ -23,7 +25,13 @@ exit codes: 0 good, 1 fault of this program, 2 usage, 3 no connection, 4 login o
 
 def entry() -> None:
     """The console script."""
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    if threading.active_count() > 1:
+        # The screen's input thread reads a terminal that may be gone for ever: the program would never end.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -7,6 +7,7 @@ import asyncio
 import codecs
 import contextlib
 import dataclasses
+import json
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any
@@ -14,11 +15,11 @@ from typing import Any
 from eagle3_console import judge, report
 from eagle3_console.dial import dialler
 from eagle3_console.errors import BoxRefused, ConsoleError, UsageError
-from eagle3_console.events import Event, LogArrived, Narration
+from eagle3_console.events import ConnectionChanged, Event, LogArrived, Narration
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow
 from eagle3_console.headless import Narrator, print_json, print_text
-from eagle3_console.plan import Plan
+from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.watch import Emit, Log
 from eagle3_remote.protocol import (
@@ -31,6 +32,9 @@ from eagle3_remote.protocol import (
 )
 
 _GOES_ON = "Interrupted here only: jobs on the box go on. Come back with 'eagle3-console {host}'."
+_DEMO_ENDS = "Interrupted: what the demo started ends with it."
+_TAIL_LINES = 500
+"""So many lines of a log are sought in its end; more than that are sought in all of it."""
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -41,7 +45,7 @@ def execute(args: argparse.Namespace) -> int:
         _complain(str(error))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        _complain(_GOES_ON.format(host=getattr(args, "host", "HOST")))
+        _complain(_DEMO_ENDS if args.command == "demo" else _GOES_ON.format(host=args.host))
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return ExitCode.GOOD  # the reader of our stdout has seen enough
@@ -156,27 +160,8 @@ async def server_restart(args: argparse.Namespace) -> int:
         snapshot = await _snapshot(flow)
         if snapshot.server.spec is None:
             raise BoxRefused(f"No server of ours was ever started on {args.host}: use 'server start'.")
-        flow.plan = restart_plan(flow.plan, snapshot)
+        flow.plan = restart_plan(flow.plan, snapshot.server.spec)
         return await _start(flow, args, again=True)
-
-
-def restart_plan(plan: Plan, snapshot: Snapshot) -> Plan:
-    """The last server's own settings, except where the command line names another."""
-    spec = snapshot.server.spec
-    if spec is None:
-        return plan
-    return dataclasses.replace(
-        plan,
-        model=plan.model or spec.model,
-        python=plan.python or spec.python,
-        tp=plan.tp if plan.tp != 1 else spec.tp,
-        port=plan.port if plan.port != Plan.port else spec.port,
-        boundaries=plan.boundaries or spec.boundaries,
-        final=plan.final if plan.final != Plan.final else spec.final,
-        dump_dir=plan.dump_dir or spec.dump_dir,
-        server_args=plan.server_args or spec.extra_args,
-        server_env=plan.server_env or spec.env,
-    )
 
 
 async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -> int:
@@ -211,7 +196,7 @@ async def server_stop(args: argparse.Namespace) -> int:
     """Stop the server and prove that nothing of it is left."""
     async with _flow(args) as flow:
         stopped = await flow.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
-        return _print_stop(stopped, args)
+        return _print_stop(stopped, args, ExitCode.SERVER_FAILED)
 
 
 async def server_status(args: argparse.Namespace) -> int:
@@ -226,21 +211,29 @@ async def server_status(args: argparse.Namespace) -> int:
 
 
 async def server_log(args: argparse.Namespace) -> int:
-    """The server's log, its last lines first, then as it grows."""
+    """The server's log, its last lines first, then as it grows. As JSON: an object a piece, one a line."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     collected: list[bytes] = []
+    narrate = Narrator(quiet=args.quiet)
 
     def take(event: Event) -> None:
         if isinstance(event, LogArrived):
             collected.append(event.data)
+        elif isinstance(event, ConnectionChanged):
+            narrate(event)
 
-    async with _flow(args, emit=take, log="tail" if args.lines else "whole") as flow:
-        if (await flow.watcher.pull()).server.job is None:
+    log: Log = "tail" if 0 < args.lines <= _TAIL_LINES else "whole"
+    async with _flow(args, emit=take, log=log) as flow:
+        job = (await flow.watcher.pull()).server.job
+        if job is None:
             raise BoxRefused(f"No server of ours was ever started on {args.host}: there is no log.")
         if args.lines:
             collected[:] = b"".join(collected).splitlines(keepends=True)[-args.lines :]
         while True:
-            sys.stdout.write(decoder.decode(b"".join(collected)))
+            text = decoder.decode(b"".join(collected))
+            if args.json and text:
+                text = json.dumps({"job": job.id, "path": job.log_path, "text": text}) + "\n"
+            sys.stdout.write(text)
             sys.stdout.flush()
             collected.clear()
             if not args.follow:
@@ -273,11 +266,11 @@ async def extract_stop(args: argparse.Namespace) -> int:
     """Finish what is in flight, then stop."""
     async with _flow(args) as flow:
         stopped = await flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
-        return _print_stop(stopped, args)
+        return _print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
 
 
 async def extract_status(args: argparse.Namespace) -> int:
-    """How far the newest extraction is; 7 when it has bad samples, 5 when it ended unfinished."""
+    """How far the newest extraction is; 7 when it has bad samples, 5 or 6 (as the job says) when it ended unfinished."""
     async with _flow(args) as flow:
         extract = (await _snapshot(flow)).extract
         if extract is None:
@@ -288,7 +281,8 @@ async def extract_status(args: argparse.Namespace) -> int:
             print_text(extract.sentence)
         running = extract.job is not None and extract.job.state is JobState.RUNNING
         if extract.state is ExtractState.FAILED and not running:
-            return ExitCode.BOX_NOT_FIT
+            failed = extract.job is not None and extract.job.rc == ExitCode.SERVER_FAILED
+            return ExitCode.SERVER_FAILED if failed else ExitCode.BOX_NOT_FIT
         return ExitCode.FINISHED_WITH_BAD if extract.rejected + extract.failed else ExitCode.GOOD
 
 
@@ -324,12 +318,12 @@ async def _snapshot(flow: Flow) -> Snapshot:
     return await flow.watcher.call("snapshot", {"paths": {}}, Snapshot)
 
 
-def _print_stop(stopped: StopReport, args: argparse.Namespace) -> int:
+def _print_stop(stopped: StopReport, args: argparse.Namespace, otherwise: ExitCode) -> int:
     if args.json:
         print_json(stopped)
     else:
         print_text("\n".join([stopped.sentence, *(f"left: {left}" for left in stopped.leftovers)]))
-    return ExitCode.GOOD if stopped.stopped else ExitCode.SERVER_FAILED
+    return ExitCode.GOOD if stopped.stopped else otherwise
 
 
 def _complain(text: str) -> None:

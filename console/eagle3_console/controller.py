@@ -9,11 +9,10 @@ import time
 from collections.abc import AsyncIterator
 
 from eagle3_console import judge, units
-from eagle3_console.commands import restart_plan
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.flow import STOP_SECONDS, Flow
-from eagle3_console.plan import Plan
+from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
 from eagle3_remote.protocol import ExtractState, Phase, Snapshot, StopReport
@@ -145,7 +144,8 @@ class SessionController:
         """What the command line left out comes from what last ran on the box."""
         if self._snapshot is None:
             raise UsageError("The box has not answered yet.")
-        plan = restart_plan(self._plan, self._snapshot)
+        last = self._snapshot.server.spec
+        plan = self._plan if last is None else restart_plan(self._plan, last)
         extract = self._snapshot.extract
         if extract is not None and extract.spec is not None and not (plan.data or plan.out):
             spec = extract.spec

@@ -69,3 +69,19 @@ class Plan:
         """Whether the server was asked to run without a GPU (``--device cpu`` among the server arguments)."""
         args = self.server_args
         return "--device=cpu" in args or any(a == "--device" and b == "cpu" for a, b in itertools.pairwise(args))
+
+
+def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
+    """The last server's own settings, except where `plan` names another."""
+    return dataclasses.replace(
+        plan,
+        model=plan.model or last.model,
+        python=plan.python or last.python,
+        tp=plan.tp if plan.tp != Plan.tp else last.tp,
+        port=plan.port if plan.port != Plan.port else last.port,
+        boundaries=plan.boundaries or last.boundaries,
+        final=plan.final if plan.final != Plan.final else last.final,
+        dump_dir=plan.dump_dir or last.dump_dir,
+        server_args=plan.server_args or last.extra_args,
+        server_env=plan.server_env or last.env,
+    )

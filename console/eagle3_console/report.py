@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from typing import Any
 
@@ -12,13 +13,17 @@ from eagle3_remote.protocol import ExtractReport, ExtractState, LaunchPlan, Prob
 
 
 def run_json(result: RunResult) -> dict[str, Any]:
-    """Everything a script may want of a finished run."""
+    """Everything a script may want of a finished run. It is kept and handed on: no secret of the server's environment."""
+    server = result.server
+    if server.spec is not None:
+        shown = {name: result.report.server_env.get(name, "(left out)") for name in server.spec.env}
+        server = dataclasses.replace(server, spec=dataclasses.replace(server.spec, env=shown))
     return {
         "ok": result.exit_code == 0,
         "exit_code": int(result.exit_code),
         "console_version": __version__,
         "host": result.facts.host,
-        "server": protocol.encode(result.server),
+        "server": protocol.encode(server),
         "probe": protocol.encode(result.probe),
         "extract": protocol.encode(result.extract),
         "verify": protocol.encode(result.verify),
@@ -87,7 +92,10 @@ def _made_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
 def _verify_lines(verify: VerifyReport) -> list[str]:
     verdict = "every file is as the manifest says" if verify.ok else f"{verify.problem_count:,} faults"
     head = f"Verified {verify.samples:,} samples, {units.gb_and_gib(verify.bytes)} in {units.duration(verify.seconds)}: {verdict}."
-    return ["## Check", "", head, *_problem_lines(verify.problems, verify.problem_count)]
+    lines = ["## Check", "", head, *_problem_lines(verify.problems, verify.problem_count)]
+    if verify.ok and not verify.complete:
+        lines.append("It is not a whole dataset yet: finish it with the same 'extract start' command.")
+    return lines
 
 
 def verify_markdown(verify: VerifyReport) -> str:

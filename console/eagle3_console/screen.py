@@ -23,10 +23,12 @@ async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, d
         demo: do the main job without being asked; what was started ends with the screen.
 
     Raises:
-        UsageError: stdout is no terminal.
+        UsageError: there is no terminal.
         LinkError: the box cannot be reached.
     """
-    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+    # Textual reads standard input and draws on standard error
+    terminals = (sys.stdin, sys.stdout, sys.stderr)
+    if not all(stream.isatty() for stream in terminals) or os.environ.get("TERM", "dumb") == "dumb":
         raise UsageError(
             "The screen needs a terminal. Without one use 'eagle3-console run', or 'server status' and 'extract status' with --json."
         )

@@ -23,7 +23,7 @@ from eagle3_console.events import (
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.link.errors import LinkError
 from eagle3_console.session import Session
-from eagle3_remote.protocol import JobStatus, LogChunk, Snapshot
+from eagle3_remote.protocol import PROTOCOL_VERSION, Hello, JobStatus, LogChunk, Snapshot
 
 T = TypeVar("T")
 Emit = Callable[[Event], None]
@@ -68,8 +68,8 @@ class Watcher:
         self._say(CONNECTED, "connected", await self.session.link.ping() * 1000)
 
     async def greet(self) -> None:
-        """Shake hands with the agent, deploying it where it is not there yet."""
-        self._emit(Greeted(await self.session.attach()))
+        """Shake hands with the agent, deploying it where it is not there yet; a lost link is dialled again."""
+        self._emit(Greeted(await self.call("hello", {"protocol": PROTOCOL_VERSION}, Hello)))
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
         """A call that may be made twice without harm: when the link is lost it is made again on the next one.
@@ -132,12 +132,13 @@ class Watcher:
     async def _dial_again(self, cause: Exception) -> None:
         await self.session.drop()
         for attempt, delay in enumerate(backoff.delays(), start=1):
-            text = f"{cause} Trying again in {delay:.0f} s (try {attempt}); jobs on the box go on."
+            # what happens next comes first: on a narrow screen the end of the line is cut
+            text = f"link lost; trying again in {delay:.0f} s (try {attempt}). {cause}"
             self._say("waiting" if delay else "lost", text)
             await self._wait(delay)
             try:
                 await self.connect()
-                await self.greet()
+                self._emit(Greeted(await self.session.attach()))
                 return
             except LinkError as error:
                 if error.exit_code == ExitCode.LOGIN:

@@ -22,6 +22,7 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import Refused
+from eagle3_remote.status import extract_status
 
 CHUNK_UNKNOWN = 8192
 """Prefill chunk taken where the server's log names none, or chunking is off."""
@@ -45,7 +46,7 @@ class ExtractControl:
         """Fill the blanks of `asked` from the running server and start the extraction as a detached job.
 
         Raises:
-            Refused: no fit server runs, a path is wrong, or an extraction into that directory runs already.
+            Refused: no fit server runs, a path is wrong, or an extraction runs already.
         """
         with jobs.exclusive(self._home):
             marker = fit_marker(server)
@@ -119,7 +120,9 @@ class ExtractControl:
             Refused: there is no such job, or the report itself failed.
         """
         job = self._job(job_id, running=False)
-        return self._short("report", self._python(job), str(job.run_dir))
+        made = self._short("report", self._python(job), str(job.run_dir))
+        # what the job itself wrote last does not say that it was killed since
+        return {**made, "status": encode(extract_status(job))}
 
     def _job(self, job_id: str | None, *, running: bool) -> jobs.Job:
         if job_id is not None:
@@ -199,8 +202,12 @@ class ExtractControl:
 
     def _check_free(self, spec: ExtractSpec) -> None:
         for job in jobs.living(self._home, "extract"):
-            if os.path.realpath(str(job.spec["message"].get("out", ""))) == os.path.realpath(spec.out):
+            out = str(job.spec["message"].get("out", ""))
+            if os.path.realpath(out) == os.path.realpath(spec.out):
                 raise Refused(f"Job {job.id} already extracts into {spec.out}: watch it, or stop it first.")
+            raise Refused(
+                f"Job {job.id} extracts into {out}, and one extraction runs at a time: wait for its end, or stop it first."
+            )
 
 
 def fit_marker(server: ServerStatus) -> PatchMarker:

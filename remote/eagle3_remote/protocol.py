@@ -388,6 +388,8 @@ class VerifyReport:
     """At most the first 100."""
     problem_count: int = 0
     seconds: float = 0.0
+    complete: bool = True
+    """Whether every sample that will come is in it; an extraction that was stopped leaves a part."""
 
 
 @dataclasses.dataclass(frozen=True)

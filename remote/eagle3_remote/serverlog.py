@@ -190,8 +190,7 @@ class _Fold:
                 self._last_raw = raw
                 return
         text = clean(raw)
-        bar = BAR.search(text) if framed else None
-        if bar is not None:
+        if framed and (bar := BAR.search(text)):
             self._bar(bar)
             # A log line may be glued to a frame: the frame has no newline, and another process writes in between.
             text = text[: bar.start()].strip() + text[bar.end() :].strip()
@@ -260,8 +259,7 @@ class _Fold:
             self._new["begun"] = _with(self.get("begun"), rank)
         elif message.startswith("Load weight end"):
             self._new["loaded"] = _with(self.get("loaded"), rank)
-            kind = TYPE.search(message)
-            if kind is not None:
+            if kind := TYPE.search(message):
                 self._new["model_class"] = kind[1]
             if self.get("loaded") >= self.get("begun"):
                 self._enter(Phase.FINISHING_WEIGHTS)
@@ -327,6 +325,8 @@ class _Fold:
         if phase is now or (RANK[phase] < RANK[now] and not back):
             return
         self._new["phase"] = phase
+        if phase is Phase.READY and not self.get("trouble").seen:
+            self._new["trouble"] = logfailure.Trouble()  # it got ready in spite of what was logged before
         spans = self.get("spans")
         if all(one is not phase for one, _ in spans) and len(spans) < _MAX_SPANS:
             self._new["spans"] = (*spans, (phase, self.get("last_stamp")))

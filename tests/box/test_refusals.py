@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +18,10 @@ from eagle3_remote import dumpdir, jobs, stopping
 from eagle3_remote.extraction import ExtractControl
 from eagle3_remote.protocol import (
     E_REFUSED,
+    ExtractReport,
     ExtractSpec,
+    ExtractState,
+    ExtractStatus,
     JobState,
     JobStatus,
     LaunchPlan,
@@ -26,6 +31,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     ServerStatus,
     StopReport,
+    decode,
     encode,
 )
 from eagle3_remote.rpc import Refused
@@ -88,6 +94,21 @@ def test_the_port_is_taken_and_by_whom(box: AgentProcess, spec: ServerSpec) -> N
         holder.bind(("127.0.0.1", spec.port))
         holder.listen()
         assert f"Port {spec.port} is taken by pid {os.getpid()} (user " in refused(box, spec)
+
+
+def test_a_plan_may_have_the_port_of_the_server_that_it_follows(box: AgentProcess, spec: ServerSpec) -> None:
+    code = f"import socket, time; s = socket.create_server(('127.0.0.1', {spec.port})); print(1, flush=True); time.sleep(600)"
+    environment = {**os.environ, "EAGLE3_JOB": "server-20261129T000000-abcd"}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as ours:
+        assert ours.stdout is not None
+        ours.stdout.readline()
+        try:
+            assert str(spec.port) in box.ask(LaunchPlan, "server.plan", **encode(spec)).argv
+            with pytest.raises(Answered, match=f"Port {spec.port} is taken"):
+                box.call("server.start", **encode(spec))
+        finally:
+            ours.kill()
+    assert not Path(spec.dump_dir).exists()
 
 
 def test_a_plan_shows_the_whole_line(box: AgentProcess, spec: ServerSpec, release: Path) -> None:
@@ -242,7 +263,7 @@ def test_extractions_that_cannot_be_started(
     assert jobs.everything(home) == []
 
 
-def test_one_extraction_a_directory(home: Path, release: Path, fit: ServerStatus, wish: ExtractSpec) -> None:
+def test_one_extraction_at_a_time(home: Path, release: Path, fit: ServerStatus, wish: ExtractSpec) -> None:
     code = "import time; time.sleep(600)"
     message = encode(wish)
     job = jobs.start(home, release, jobs.new_id("extract"), [sys.executable, "-c", code], {}, message)
@@ -252,4 +273,20 @@ def test_one_extraction_a_directory(home: Path, release: Path, fit: ServerStatus
     for out in (wish.out, str(link)):
         with pytest.raises(Refused, match=f"Job {job.id} already extracts into"):
             ExtractControl(home, release).start(dataclasses.replace(wish, out=out), fit)
+    with pytest.raises(Refused, match=f"Job {job.id} extracts into {wish.out}, and one extraction runs at a time"):
+        ExtractControl(home, release).start(dataclasses.replace(wish, out=f"{wish.out}-2"), fit)
     stopping.stop(job, grace=20)
+
+
+def test_a_report_of_a_killed_extraction_says_so(home: Path, release: Path, wish: ExtractSpec) -> None:
+    code = "import time; time.sleep(600)"
+    message = encode(dataclasses.replace(wish, python=sys.executable))
+    job = jobs.start(home, release, jobs.new_id("extract"), [sys.executable, "-c", code], {}, message)
+    wrote = ExtractStatus(ExtractState.RUNNING, "Extracting.", total=8, stored=3)
+    (job.run_dir / "progress.json").write_text(json.dumps(encode(wrote)))
+    assert job.leader is not None
+    os.kill(job.leader.pid, signal.SIGKILL)
+    until(lambda: jobs.state_of(job) is JobState.FINISHED)
+    status = decode(ExtractReport, ExtractControl(home, release).report(None)).status
+    assert status.state is ExtractState.FAILED
+    assert "was killed: 3 of 8 samples are stored" in status.sentence

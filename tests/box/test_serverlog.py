@@ -287,3 +287,19 @@ def test_an_error_that_was_harmless_while_it_ran_is_the_cause_once_it_is_dead() 
 
 def test_nothing_is_invented() -> None:
     assert view(feed(LogState(), b"some line\n"), ended=True).failure is None
+
+
+def test_what_a_server_got_over_before_it_was_ready_is_not_why_it_died() -> None:
+    """0.5.23 without a warm-up asks its own port before that listens, and logs the exception."""
+    early = b"""[2026-11-30 00:33:09] post-warmup freeze_gc failed
+Traceback (most recent call last):
+  File "connection.py", line 73, in create_connection
+ConnectionRefusedError: [Errno 111] Connection refused
+"""
+    log = early + b"[2026-11-30 00:33:09] The server is fired up and ready to roll!\n"
+    assert (
+        view(feed(LogState(), early), ended=True).root_cause == "ConnectionRefusedError: [Errno 111] Connection refused"
+    )
+    assert view(feed(LogState(), log), ended=True).root_cause is None
+    later = b"Traceback (most recent call last):\nValueError: of this it died\n"
+    assert view(feed(LogState(), log + later), ended=True).root_cause == "ValueError: of this it died"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_console.events import Event, LogArrived, LogRestarted
+from eagle3_console.events import ConnectionChanged, Event, Greeted, LogArrived, LogRestarted
 from eagle3_console.link.errors import LinkLost
 from eagle3_console.link.local import LocalLink
 from eagle3_console.session import Session
@@ -69,3 +69,17 @@ async def test_a_link_that_several_callers_lose_is_dialled_once(home: Path) -> N
     await session.drop()
     assert len(dial.links) == 2
     assert len({answer.pid for answer in answers} | {hello.pid}) == 2
+
+
+async def test_a_link_lost_before_the_first_greeting_is_dialled_again(home: Path) -> None:
+    dial, events = Dialler(), list[Event]()
+    session = Session(dial, "local", box_home=str(home))
+    watcher = Watcher(session, events.append)
+    await watcher.connect()
+    await dial.links[0].close()
+    await watcher.greet()
+    await session.drop()
+    assert len(dial.links) == 2
+    words = [event.connection.word for event in events if isinstance(event, ConnectionChanged)]
+    assert words == ["connecting", "connected", "lost", "connecting", "connected"]
+    assert any(isinstance(event, Greeted) for event in events)

@@ -38,7 +38,7 @@ def test_every_row_of_every_layer_equals_hugging_face(real: Real, dataset: Path,
 
 def test_a_whole_dataset_verifies(real: Real, dataset: Path, python: Path) -> None:
     report = jobs.verify(python, dataset)
-    assert (report.ok, report.samples, report.problems) == (True, 64, ())
+    assert (report.ok, report.complete, report.samples, report.problems) == (True, True, 64, ())
     files = list((dataset / "hidden_states").iterdir())
     assert len(files) == 64
     assert report.bytes == sum(path.stat().st_size for path in files)
@@ -137,7 +137,7 @@ def test_stopped_and_continued(real: Real, python: Path, tmp_path: Path) -> None
     assert 5 <= now.stored < 64
     assert os.listdir(real.server.dump_dir) == []
     report = jobs.verify(python, tmp_path / "out")
-    assert (report.ok, report.samples) == (True, now.stored)
+    assert (report.ok, report.complete, report.samples) == (True, False, now.stored)
     assert jobs.run(python, third) == 0
     assert jobs.status(third).stored == 64
     assert jobs.verify(python, tmp_path / "out").ok

@@ -23,7 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ENTRY = ROOT / "patch" / "eagle3_patch" / "entry"
 TESTBED = Path(install.__file__).parent
 START_LIMIT = 180.0
-STOP_LIMIT = 20.0
+STOP_LIMIT = 5.0
+"""0.5.9 waits for ever for requests that were aborted in the queue."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,16 +154,15 @@ def running(bed: install.TestBed, model: Path, work: Path, *args: str, **options
 
 
 class Relay:
-    """Servers of one module, used in their order: while one is used, the one before it leaves and the next one starts."""
+    """Servers of one module, used in their order: while one is used, the next one starts."""
 
     def __init__(self, *starts: Callable[[], Server]) -> None:
         self._starts = starts
         self._launched: dict[int, Server] = {}
-        self._leaving: list[Server] = []
 
     @contextlib.contextmanager
     def use(self, index: int) -> Iterator[Server]:
-        """A healthy server; it is asked to leave afterwards."""
+        """A healthy server; its whole process group is gone afterwards."""
         server = self._launch(index)
         try:
             _wait_healthy(server)
@@ -171,8 +171,7 @@ class Relay:
             yield server
         finally:
             del self._launched[index]
-            _ask_to_leave(server)
-            self._leaving.append(server)
+            stop(server)
 
     def _launch(self, index: int) -> Server:
         if index not in self._launched:
@@ -180,8 +179,8 @@ class Relay:
         return self._launched[index]
 
     def close(self) -> None:
-        """See that none of them is left."""
-        for server in (*self._leaving, *self._launched.values()):
+        """Stop what was started and not used."""
+        for server in self._launched.values():
             stop(server)
 
 
@@ -200,7 +199,8 @@ def _wait_healthy(server: Server) -> None:
 def stop(server: Server) -> None:
     """End the server's process group, politely first, and see that nothing of it is left."""
     group = server.process.pid
-    _ask_to_leave(server)
+    if server.process.poll() is None:
+        server.process.send_signal(signal.SIGTERM)
     end = time.monotonic() + STOP_LIMIT
     while _alive(group) and time.monotonic() < end:
         server.process.poll()
@@ -209,11 +209,6 @@ def stop(server: Server) -> None:
         os.killpg(group, signal.SIGKILL)
     server.process.wait(timeout=10)
     wait_for(lambda: not _alive(group), f"the end of process group {group}")
-
-
-def _ask_to_leave(server: Server) -> None:
-    if server.process.poll() is None:
-        server.process.send_signal(signal.SIGTERM)
 
 
 def _alive(group: int) -> bool:

@@ -86,7 +86,7 @@ def test_gpt_oss_is_configured(version: str, not_fused: list[int], models: dict[
     """SGLang cannot run gpt_oss on a CPU: its attention sinks and clamped experts exist as GPU kernels alone (ServerArgs
     refuses torch_native for it). It gets as far as the loaded model, and that is what is looked at."""
     before, env = recorder(tmp_path / "records", RECORDER_MODEL="GptOssModel")
-    args = ("--dtype", "bfloat16", "--attention-backend", "triton")
+    args = ("--dtype", "bfloat16", "--attention-backend", "triton", "--load-format", "dummy")
     server = launch(install.ensure(version), models["gpt_oss"], tmp_path, args, env=env, before=before)
     try:
         wait_for(lambda: server.markers() or server.process.poll() is not None, "the patch's line", START_LIMIT)

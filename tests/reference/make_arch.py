@@ -56,7 +56,13 @@ ARCHS = {
     ),
     "gpt_oss": (
         "GptOss",
-        {"head_dim": 16, "num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size": 64, "eos_token_id": 2},
+        {
+            "head_dim": 16,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "intermediate_size": 64,
+            "swiglu_limit": 7.0,
+        },
     ),
 }
 

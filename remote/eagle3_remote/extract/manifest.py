@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import os
+import re
 import time
 from typing import Any
 
@@ -15,26 +15,28 @@ from eagle3_remote.extract.plan import Plan
 FORMAT = 1
 
 
-def server_launch(run_dir: str, dump_dir: str) -> tuple[list[str], dict[str, str]]:
-    """(argv, env) of the server job beside this run that writes to `dump_dir`; empty where there is none."""
-    for path in sorted(
-        glob.glob(os.path.join(os.path.dirname(os.path.abspath(run_dir)), "server-*", "spec.json")), reverse=True
-    ):
-        try:
-            with open(path, encoding="utf-8") as file:
-                job = json.load(file)
-        except (OSError, ValueError):
-            continue
-        if isinstance(job, dict) and job.get("dump_dir") == dump_dir:
-            return list(job.get("argv", [])), dict(job.get("env", {}))
-    return [], {}
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
+
+
+def server_launch(run_dir: str) -> tuple[list[str], dict[str, str]]:
+    """(argv, env) of the server that this run was started on, as its spec.json tells; empty where it does not.
+
+    A dataset is handed on: the values of variables that are named like secrets (``HF_TOKEN``) are left out.
+    """
+    try:
+        with open(os.path.join(run_dir, "spec.json"), encoding="utf-8") as file:
+            spec = json.load(file)
+    except (OSError, ValueError):
+        return [], {}
+    env = {key: "(left out)" if _SECRET.search(key) else value for key, value in spec.get("server_env", {}).items()}
+    return list(spec.get("server_argv", [])), env
 
 
 def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[str, Any]:
     """The manifest of the dataset as it is now."""
     counts, kept = journal.counts(), journal.get("identity") or {}
     dump = journal.get("dump") or {}
-    argv, env = server_launch(run_dir, plan.spec.dump_dir)
+    argv, env = server_launch(run_dir)
     return {
         "format": FORMAT,
         "complete": complete,

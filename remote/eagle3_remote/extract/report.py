@@ -46,7 +46,7 @@ def build(run_dir: str) -> ExtractReport:
             journal.close()
     except (FileNotFoundError, sqlite3.Error):
         count = 0
-    argv, env = server_launch(run_dir, spec.dump_dir)
+    argv, env = server_launch(run_dir)
     return ExtractReport(status, dataset.root, ds.read_manifest(dataset), problems, count, tuple(argv), env)
 
 

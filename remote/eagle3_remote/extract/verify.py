@@ -39,7 +39,8 @@ def verify(root: str) -> VerifyReport:
         journal = open_readonly(dataset.journal)
     except FileNotFoundError:
         text = f"{dataset.root} is no dataset of ours: there is no {dataset.journal}."
-        return VerifyReport(dataset.root, False, 0, 0, 0, (Problem(dataset.root, "no-dataset", text),), 1)
+        problem = Problem(dataset.root, "no-dataset", text)
+        return VerifyReport(dataset.root, False, 0, 0, 0, (problem,), 1, complete=False)
     try:
         locked = ds.is_locked(dataset)
         manifest = ds.read_manifest(dataset)
@@ -65,8 +66,9 @@ def verify(root: str) -> VerifyReport:
     finally:
         journal.close()
     shown = tuple(problems[:_SHOWN])
+    seconds = round(time.monotonic() - began, 3)
     return VerifyReport(
-        dataset.root, not problems, samples, tokens, size, shown, len(problems), round(time.monotonic() - began, 3)
+        dataset.root, not problems, samples, tokens, size, shown, len(problems), seconds, complete=complete
     )
 
 
