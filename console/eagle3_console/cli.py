@@ -137,8 +137,8 @@ def _plan_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--final",
         choices=("pre", "post"),
-        default="pre",
-        help="final state before or after the last norm (default pre)",
+        default="",
+        help="final state before or after the last norm (default: pre; of a running server: as it dumps)",
     )
     group.add_argument("--dump-dir", metavar="DIR", default="", help="default /dev/shm/eagle3-console/<server>")
     group.add_argument(

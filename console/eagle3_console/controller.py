@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from eagle3_console import judge, units
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
-from eagle3_console.flow import STOP_SECONDS, Flow
+from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
@@ -26,22 +26,22 @@ class SessionController:
     Args:
         session: not connected yet; `events` connects it.
         plan: what the command line named; what it left out is taken from what last ran on the box.
-        hands_off: do everything by itself, from deploy to verify, as ``run`` does.
+        whole_run: do everything by itself, from deploy to verify, as ``run`` does, and hand the result to this.
     """
 
-    def __init__(self, session: Session, plan: Plan, *, hands_off: bool = False) -> None:
+    def __init__(self, session: Session, plan: Plan, *, whole_run: Callable[[RunResult], None] | None = None) -> None:
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._flow = Flow(session, plan, self._take, log="tail")
         self._plan = plan
-        self._hands_off = hands_off
+        self._whole_run_done = whole_run
         self._snapshot: Snapshot | None = None
         self._greeted = asyncio.Event()
 
     async def events(self) -> AsyncIterator[Event]:
         """Connect, then everything that happens, until the screen closes."""
         tasks = [asyncio.create_task(self._watch(), name="watch")]
-        if self._hands_off:
-            tasks.append(asyncio.create_task(self._whole_run(), name="whole run"))
+        if self._whole_run_done is not None:
+            tasks.append(asyncio.create_task(self._whole_run(self._whole_run_done), name="whole run"))
         try:
             while True:
                 yield await self._queue.get()
@@ -133,10 +133,10 @@ class SessionController:
         except ConsoleError as error:
             self._take(ConnectionChanged(Connection("refused", str(error), time.time())))
 
-    async def _whole_run(self) -> None:
+    async def _whole_run(self, done: Callable[[RunResult], None]) -> None:
         try:
             await self._greeted.wait()
-            await self._flow.run()
+            done(await self._flow.run())
         except ConsoleError as error:
             self._take(AlertRaised(Alert(time.time(), "error", "run-failed", str(error))))
 

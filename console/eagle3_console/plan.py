@@ -20,7 +20,8 @@ class Plan:
     tp: int = 1
     port: int = 30000
     boundaries: tuple[int, ...] = ()
-    final: str = "pre"
+    final: str = ""
+    """``pre`` or ``post``; empty: pre for a new server, the server's for an extraction."""
     dump_dir: str = ""
     max_seq_len: int = 0
     samples: int = 0
@@ -46,7 +47,7 @@ class Plan:
             port=self.port,
             tp=self.tp,
             boundaries=self.boundaries,
-            final=self.final,
+            final=self.final or "pre",
             dump_dir=self.dump_dir,
             extra_args=self.server_args,
             env=self.server_env,
@@ -80,7 +81,7 @@ def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
         tp=plan.tp if plan.tp != Plan.tp else last.tp,
         port=plan.port if plan.port != Plan.port else last.port,
         boundaries=plan.boundaries or last.boundaries,
-        final=plan.final if plan.final != Plan.final else last.final,
+        final=plan.final or last.final,
         dump_dir=plan.dump_dir or last.dump_dir,
         server_args=plan.server_args or last.extra_args,
         server_env=plan.server_env or last.env,

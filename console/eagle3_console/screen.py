@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from eagle3_console.controller import SessionController
 from eagle3_console.errors import UsageError
+from eagle3_console.flow import RunResult
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
 
 
-async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, demo: bool = False) -> int:
+async def open_screen(
+    session: Session, plan: Plan, *, readonly: bool = False, demo: Callable[[RunResult], None] | None = None
+) -> int:
     """Run the screen until the person detaches.
 
     Connecting happens before the screen opens, so that a password or a new host key is asked on the plain terminal.
@@ -20,7 +24,7 @@ async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, d
         session: not connected yet.
         plan: what the command line named.
         readonly: watch only.
-        demo: do the main job without being asked; what was started ends with the screen.
+        demo: do the main job without being asked and hand its result to this; what was started ends with the screen.
 
     Raises:
         UsageError: there is no terminal.
@@ -35,8 +39,7 @@ async def open_screen(session: Session, plan: Plan, *, readonly: bool = False, d
     await session.connect()
     from eagle3_console.ui.app import ConsoleApp
 
-    app = ConsoleApp(
-        SessionController(session, plan, hands_off=demo), session.where, readonly=readonly, ends_with_us=demo
-    )
+    controller = SessionController(session, plan, whole_run=demo)
+    app = ConsoleApp(controller, session.where, readonly=readonly, ends_with_us=demo is not None)
     await app.run_async()
     return app.return_code or 0

@@ -184,7 +184,7 @@ class Session:
         )
         lines = done.stdout.decode(errors="surrogateescape").splitlines()
         if done.exit_status not in (0, _BOOTSTRAP_NEEDS) or not lines:
-            return "error", _tail(done)
+            return "error", done.stderr.decode(errors="replace").strip() or _tail(done)
         word, _, path = lines[-1].partition(" ")
         return word, path
 

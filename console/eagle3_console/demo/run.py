@@ -20,7 +20,7 @@ from eagle3_console.demo.box import EmbeddedBox, embedded_box
 from eagle3_console.demo.testbed import install
 from eagle3_console.errors import BoxNotFit, UsageError
 from eagle3_console.exit_codes import ExitCode
-from eagle3_console.flow import Flow
+from eagle3_console.flow import Flow, RunResult
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
@@ -33,9 +33,11 @@ async def demo(args: argparse.Namespace) -> int:
 
     Raises:
         BoxNotFit: SGLang cannot run on this machine.
-        UsageError: ``--keep`` names something that is not an empty or absent directory.
+        UsageError: no such test bed, or ``--keep`` names something that is not an empty or absent directory.
     """
     narrate = Narrator(quiet=args.quiet)
+    if args.sglang and args.sglang not in install.VERSIONS:
+        raise UsageError(f"There is no test bed for SGLang {args.sglang}: choose one of {', '.join(install.VERSIONS)}.")
     bed = await _test_bed(args.sglang or install.VERSIONS[-1], narrate)
     if args.prepare:
         return ExitCode.GOOD
@@ -59,7 +61,7 @@ async def demo(args: argparse.Namespace) -> int:
                 return await _headless(session, plan, narrate, args, keep)
             from eagle3_console.screen import open_screen
 
-            return await open_screen(session, plan, demo=True)
+            return await open_screen(session, plan, demo=lambda result: _write_report(keep, result))
         finally:
             await session.drop()
             narrate.line("stopping what the demo started")
@@ -69,13 +71,16 @@ async def _headless(session: Session, plan: Plan, narrate: Narrator, args: argpa
     flow = Flow(session, plan, narrate)
     await flow.watcher.connect()
     result = await flow.run()
-    facts = report.run_json(result)
-    (keep / "report.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+    _write_report(keep, result)
     if args.json:
-        print_json(facts)
+        print_json(report.run_json(result))
     else:
         print_text(report.run_markdown(result))
     return result.exit_code
+
+
+def _write_report(keep: Path, result: RunResult) -> None:
+    (keep / "report.json").write_text(json.dumps(report.run_json(result), indent=2) + "\n", encoding="utf-8")
 
 
 async def _test_bed(version: str, narrate: Narrator) -> install.TestBed:
