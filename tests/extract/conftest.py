@@ -16,12 +16,12 @@ from tests.extract import jobs
 from tests.patch import servers
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bed() -> install.TestBed:
     return install.ensure(install.VERSIONS[-1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def python(bed: install.TestBed) -> Path:
     return bed.python
 
@@ -39,7 +39,7 @@ class Real:
     samples: int
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def real(bed: install.TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Real]:
     work = tmp_path_factory.mktemp("real")
     model, data = work / "model", work / "tokenized_data.jsonl"
@@ -54,7 +54,7 @@ def real(bed: install.TestBed, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield Real(server, model, data, 64)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dataset(real: Real, python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole dataset of all 64 samples; its extraction was killed by SIGKILL in the middle and started again."""
     work = tmp_path_factory.mktemp("dataset")

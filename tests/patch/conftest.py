@@ -19,7 +19,7 @@ collect_ignore = [] if os.environ.get("EAGLE3_ALL_SGLANG") else ["test_releases.
 MakeModel = Callable[[str, str], Path]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
     """``make_model(arch, dtype)``: a tiny checkpoint of 8 layers, made once."""
     root = tmp_path_factory.mktemp("models")
@@ -35,7 +35,7 @@ def make_model(tmp_path_factory: pytest.TempPathFactory) -> MakeModel:
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def hugging_face() -> Iterator[HuggingFace]:
     """What dumps are held against; it takes a while to start, so it starts when the first server does."""
     reference = HuggingFace(install.ensure(install.VERSIONS[0]))
