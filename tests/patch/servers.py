@@ -43,11 +43,11 @@ class Server:
         answer: dict[str, Any] = json.loads(self.post("/generate", body))
         return answer
 
-    def post(self, path: str, body: Mapping[str, Any]) -> bytes:
+    def post(self, path: str, body: Mapping[str, Any], timeout: float = 120) -> bytes:
         """POST JSON and return the answer's bytes."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=120) as answer:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
             got: bytes = answer.read()
             return got
 

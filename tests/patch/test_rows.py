@@ -118,11 +118,14 @@ def test_aborted_in_the_middle_leaves_nothing(served: Served) -> None:
     rids = [f"e3-abort-{n}-0" for n in range(4)]
 
     def send(rid: str, ids: list[int]) -> None:
+        body = {"rid": rid, "input_ids": ids, "sampling_params": {"max_new_tokens": 0}}
         try:
-            server.generate(rid, ids)
+            server.post("/generate", body, timeout=40)
         except urllib.error.HTTPError as error:
             error.read()
             error.close()
+        except TimeoutError:
+            pass  # 0.5.9 never answers a request that was aborted while it waited, patched or not
 
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(send, rid, ids) for rid, ids in zip(rids, long, strict=True)]
