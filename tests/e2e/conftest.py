@@ -33,7 +33,7 @@ class Ran:
         return json.loads(self.out)
 
 
-def console(*words: str | Path, timeout: float = 240, env: dict[str, str] | None = None) -> Ran:
+def console(*words: str | Path, timeout: float = 600, env: dict[str, str] | None = None) -> Ran:
     """Run ``eagle3-console`` with `words`."""
     argv = [sys.executable, "-m", "eagle3_console", *map(str, words)]
     done = subprocess.run(

@@ -20,7 +20,7 @@ BOUNDARIES = "2,4,5"
 def run_demo(*words: str) -> subprocess.CompletedProcess[str]:
     argv = ["make", "--no-print-directory", "demo", f"ARGS=--headless --samples {SAMPLES} --json {' '.join(words)}"]
     env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL")}
-    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.fixture(
@@ -62,7 +62,7 @@ def test_every_row_equals_hugging_face(demo: tuple[Path, str, dict[str, object]]
     bed = install.ensure(version)
     env = {**os.environ, "PYTHONPATH": str(bed.stubs)}
     argv = [bed.python, script, keep / "model", keep / "tokenized_data.jsonl", keep / "dataset", BOUNDARIES]
-    compared = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=280, check=False)
+    compared = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=800, check=False)
     assert compared.returncode == 0, compared.stderr[-3000:]
     verdict = json.loads(compared.stdout.splitlines()[-1])
     assert verdict["wrong"] == []

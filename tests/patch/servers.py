@@ -43,7 +43,7 @@ class Server:
         answer: dict[str, Any] = json.loads(self.post("/generate", body))
         return answer
 
-    def post(self, path: str, body: Mapping[str, Any], timeout: float = 120) -> bytes:
+    def post(self, path: str, body: Mapping[str, Any], timeout: float = 300) -> bytes:
         """POST JSON and return the answer's bytes."""
         data = json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})

@@ -76,5 +76,5 @@ def main(model_dir: str, data: str, dataset: str, boundary_list: str) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # two threads wait for each other where a server keeps a core busy
     main(*sys.argv[1:])
