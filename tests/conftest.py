@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.link.sshd import require
+
 ROOT = Path(__file__).resolve().parent.parent
 _MEDDLING = (
     "NO_COLOR",
@@ -32,11 +34,4 @@ def _plain_environment() -> None:
 def needs() -> Callable[[bool, str], None]:
     """``needs(condition, reason)``: skip with the reason on a person's machine, fail under CI."""
 
-    def check(there: bool, reason: str) -> None:
-        if there:
-            return
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"CI must have this: {reason}")
-        pytest.skip(reason)
-
-    return check
+    return require
