@@ -48,7 +48,7 @@ def box_home() -> Path:
 
 
 class Agent:
-    """The methods of protocol.py.
+    """The methods of `eagle3_remote.protocol`.
 
     Args:
         home: the box folder.

@@ -1,7 +1,7 @@
 """Looks at the box and prints what it sees as one JSON line. Self-contained: it is piped into ``PY - '<query>'`` before
 anything of ours is on the box, so it imports nothing of ours and runs on Python 3.8 and newer.
 
-``argv[1]`` is a JSON `DoctorQuery` (see protocol.py); printed are a sentinel line and a `Facts`-shaped object. It only
+``argv[1]`` is a JSON `DoctorQuery` (see the protocol package); printed are a sentinel line and a `Facts`-shaped object. It only
 looks: nothing is written, no package is imported, nothing is judged.
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from eagle3_console.cli import build_parser
-from eagle3_console.commands import make_session
+from eagle3_console.commands.context import make_session
 from eagle3_console.controller import SessionController
 from eagle3_console.demo.box import EmbeddedBox, embedded_box
 from eagle3_console.demo.testbed import install

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eagle3_console import report
-from eagle3_console.commands import make_session
+from eagle3_console.commands.context import make_session
 from eagle3_console.demo import guardian
 from eagle3_console.demo.box import EmbeddedBox, embedded_box
 from eagle3_console.demo.testbed import install

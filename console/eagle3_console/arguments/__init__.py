@@ -1,0 +1,1 @@
+"""What the command line accepts, a module a group of commands. Nothing but argparse is imported here."""

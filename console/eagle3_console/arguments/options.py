@@ -1,0 +1,91 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+
+from eagle3_console.arguments.kinds import boundaries, natural, pair, port, positive
+
+
+def link_options() -> argparse.ArgumentParser:
+    """HOST and how to reach it."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("host", metavar="HOST", help="as you would give it to ssh, or 'local'")
+    group = options.add_argument_group("connection")
+    group.add_argument(
+        "-F", "--ssh-config", metavar="FILE", default="", help="instead of ~/.ssh/config ('none': no file)"
+    )
+    group.add_argument(
+        "-i", "--identity", metavar="FILE", action="append", default=[], help="a private key, may be repeated"
+    )
+    group.add_argument("--known-hosts", metavar="FILE", default="", help="instead of ~/.ssh/known_hosts")
+    group.add_argument("--host-key", metavar="SHA256:…", default="", help="the only host key to accept, by fingerprint")
+    group.add_argument(
+        "--accept-new-host-key", action="store_true", help="accept and store the key of a host never seen before"
+    )
+    group.add_argument("--password-file", metavar="FILE", default="", help="first line: the password, for machines")
+    group.add_argument("--connect-timeout", metavar="SECONDS", type=float, default=10.0, help="default 10")
+    group.add_argument(
+        "--python", metavar="PATH", default="", help="the Python on the box that has SGLang (default: look for it)"
+    )
+    group.add_argument(
+        "--box-dir", metavar="DIR", default="", help="where our files go on the box (default ~/.eagle3-console)"
+    )
+    return options
+
+
+def output_options() -> argparse.ArgumentParser:
+    """What is printed."""
+    options = argparse.ArgumentParser(add_help=False)
+    options.add_argument("--json", action="store_true", help="the result on stdout as JSON; narration stays on stderr")
+    options.add_argument("--quiet", action="store_true", help="no narration on stderr, errors only")
+    return options
+
+
+def plan_options() -> argparse.ArgumentParser:
+    """The run: model, data, output and their settings."""
+    options = argparse.ArgumentParser(add_help=False)
+    group = options.add_argument_group("run (all paths are on the box)")
+    group.add_argument("--model", metavar="DIR", default="", help="the target model")
+    group.add_argument(
+        "--data", metavar="FILE", default="", help="tokenized_data.jsonl: input_ids, optional loss_mask, a line"
+    )
+    group.add_argument("--out", metavar="DIR", default="", help="where the dataset goes")
+    group.add_argument("--tp", metavar="N", type=positive, default=1, help="tensor parallel size (default 1)")
+    group.add_argument(
+        "--port", metavar="N", type=port, default=30000, help="of the SGLang server on the box (default 30000)"
+    )
+    group.add_argument(
+        "--boundaries", metavar="A,B,C", type=boundaries, default=(), help="default 2,N//2,N-3 of N layers"
+    )
+    group.add_argument(
+        "--final",
+        choices=("pre", "post"),
+        default="",
+        help="final state before or after the last norm (default: pre; of a running server: as it dumps)",
+    )
+    group.add_argument("--dump-dir", metavar="DIR", default="", help="default /dev/shm/eagle3-console/<server>")
+    group.add_argument(
+        "--max-seq-len", metavar="N", type=natural, default=0, help="cut samples here (default: never cut)"
+    )
+    group.add_argument("--samples", metavar="N", type=natural, default=0, help="only the first N (default: all)")
+    group.add_argument("--tokens-in-flight", metavar="N", type=natural, default=0, help="default: four prefill chunks")
+    group.add_argument(
+        "--on-bad", choices=("skip", "stop"), default="skip", help="a bad input line: skip it (default) or stop"
+    )
+    group.add_argument(
+        "--server-arg",
+        metavar="ARG",
+        action="append",
+        default=[],
+        help="one more SGLang argument, may be repeated: --server-arg=--device",
+    )
+    group.add_argument(
+        "--server-env",
+        metavar="K=V",
+        action="append",
+        type=pair,
+        default=[],
+        help="one more variable for the server, may be repeated",
+    )
+    return options

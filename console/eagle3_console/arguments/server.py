@@ -1,0 +1,33 @@
+"""Arguments of ``server ACTION``."""
+
+from __future__ import annotations
+
+import argparse
+
+from eagle3_console.arguments.commands import Commands
+from eagle3_console.arguments.kinds import natural
+
+
+def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
+    """Add them to the parser."""
+    link, output, plan = parents
+    server = sub.add_parser("server", help="start, stop, restart, status, log").add_subparsers(
+        dest="action", metavar="ACTION", required=True
+    )
+    start = server.add_parser(
+        "start", parents=[link, output, plan], help="start a patched server and wait until it is ready"
+    )
+    restart = server.add_parser(
+        "restart", parents=[link, output, plan], help="stop and start it again, ready or the reason why not"
+    )
+    for command in (start, restart):
+        command.add_argument(
+            "--radix-cache", choices=("off", "on"), default="off", help="default off: with it on, rows go missing"
+        )
+        command.add_argument("--dry-run", action="store_true", help="print the exact line and start nothing")
+        command.add_argument("--no-wait", action="store_true", help="return at once, do not wait until it is ready")
+    server.add_parser("stop", parents=[link, output], help="stop it and prove that nothing is left")
+    server.add_parser("status", parents=[link, output], help="what it is doing")
+    log = server.add_parser("log", parents=[link, output], help="its log")
+    log.add_argument("-f", "--follow", action="store_true", help="until interrupted; the server goes on")
+    log.add_argument("-n", "--lines", type=natural, default=50, help="the last N lines first (default 50, 0: all)")

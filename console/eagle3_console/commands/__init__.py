@@ -1,0 +1,44 @@
+"""What each command does: a module a group of commands, a coroutine a command, each returns its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from eagle3_console.commands import dataset, extract, job, server
+from eagle3_console.commands.context import complain, make_plan, make_session
+from eagle3_console.errors import ConsoleError
+from eagle3_console.exit_codes import ExitCode
+
+_GOES_ON = "Interrupted here only: jobs on the box go on. Come back with 'eagle3-console {host}'."
+_DEMO_ENDS = "Interrupted: what the demo started ends with it."
+_COMMANDS = job.COMMANDS | server.COMMANDS | extract.COMMANDS | dataset.COMMANDS
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Run the command that was parsed; errors become one sentence on stderr and an exit code."""
+    try:
+        return asyncio.run(_dispatch(args))
+    except ConsoleError as error:
+        complain(str(error))
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        complain(_DEMO_ENDS if args.command == "demo" else _GOES_ON.format(host=args.host))
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        return ExitCode.GOOD  # the reader of our stdout has seen enough
+
+
+def _dispatch(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
+    if args.command == "demo":
+        from eagle3_console.demo.run import demo
+
+        return demo(args)
+    if args.command == "open":
+        from eagle3_console.screen import open_screen
+
+        return open_screen(make_session(args), make_plan(args), readonly=args.readonly)
+    action = getattr(args, "action", "")
+    return _COMMANDS[f"{args.command} {action}".rstrip()](args)

@@ -1,0 +1,82 @@
+"""What every command shares: its session, its plan, its flow on a connected link, and how a result is printed."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+
+from eagle3_console.dial import dialler
+from eagle3_console.errors import UsageError
+from eagle3_console.exit_codes import ExitCode
+from eagle3_console.flow import Flow
+from eagle3_console.headless import Narrator, print_json, print_text
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
+from eagle3_console.watch import Emit, Log
+from eagle3_remote.protocol import Snapshot, StopReport
+
+
+def make_session(args: argparse.Namespace) -> Session:
+    """A session for the host of a command line, not connected yet."""
+    return Session(dialler(args), args.host, box_home=args.box_dir, python=args.python)
+
+
+def make_plan(args: argparse.Namespace) -> Plan:
+    """The plan that a command line states."""
+    return Plan(
+        model=args.model,
+        data=args.data,
+        out=args.out,
+        python=args.python,
+        tp=args.tp,
+        port=args.port,
+        boundaries=args.boundaries,
+        final=args.final,
+        dump_dir=args.dump_dir,
+        max_seq_len=args.max_seq_len,
+        samples=args.samples,
+        tokens_in_flight=args.tokens_in_flight,
+        on_bad=args.on_bad,
+        server_args=tuple(args.server_arg),
+        server_env=dict(args.server_env),
+    )
+
+
+@contextlib.asynccontextmanager
+async def open_flow(
+    args: argparse.Namespace, *needed: str, emit: Emit | None = None, log: Log = "none"
+) -> AsyncIterator[Flow]:
+    """A flow on a connected session; the link is closed at the end, jobs go on."""
+    plan = make_plan(args) if hasattr(args, "model") else Plan(python=args.python)
+    missing = [f"--{name}" for name in needed if not getattr(plan, name)]
+    if missing:
+        raise UsageError(
+            f"'{args.command}' needs {', '.join(missing)}: {'a path' if len(missing) == 1 else 'paths'} on the box."
+        )
+    flow = Flow(make_session(args), plan, emit or Narrator(quiet=args.quiet), log)
+    try:
+        await flow.watcher.connect()
+        yield flow
+    finally:
+        await flow.session.drop()
+
+
+async def snapshot(flow: Flow) -> Snapshot:
+    """The whole truth about the box, now."""
+    return await flow.watcher.call("snapshot", {"paths": {}}, Snapshot)
+
+
+def print_stop(stopped: StopReport, args: argparse.Namespace, otherwise: ExitCode) -> int:
+    """Print what was stopped and what is left; the exit code, `otherwise` where something is."""
+    if args.json:
+        print_json(stopped)
+    else:
+        print_text("\n".join([stopped.sentence, *(f"left: {left}" for left in stopped.leftovers)]))
+    return ExitCode.GOOD if stopped.stopped else otherwise
+
+
+def complain(text: str) -> None:
+    """One sentence on stderr."""
+    print(f"eagle3-console: {text}", file=sys.stderr, flush=True)  # noqa: T201

@@ -1,0 +1,112 @@
+"""Messages between console and agent, as frozen dataclasses. Standard library only, importable on both sides.
+
+The agent speaks JSON-RPC 2.0, one object a line, over its stdin and stdout. Calls (params are always an object):
+
+===================  ==============================================================  =========================
+method               params                                                          result
+===================  ==============================================================  =========================
+hello                protocol: int                                                   `Hello`
+snapshot             paths: dict[label, path]                                        `Snapshot`
+doctor               `DoctorQuery`                                                   `Facts`
+server.plan          `ServerSpec`                                                    `LaunchPlan`
+server.start         `ServerSpec`                                                    `JobStatus`
+server.stop          job: str | null                                                 `StopReport`
+server.probe         tokens: int                                                     `ProbeReport`
+extract.start        `ExtractSpec`                                                   `JobStatus`
+extract.stop         job: str | null                                                 `StopReport`
+verify               dataset: str                                                    `VerifyReport`
+report               job: str | null                                                 `ExtractReport`
+jobs.list            kind: str | null                                                list of `JobStatus`
+log.read             job: str, inode: int, offset: int, limit: int                   `LogChunk`
+===================  ==============================================================  =========================
+
+Everything is pulled: a console that is slow asks less often, and nothing is buffered for it.
+"""
+
+from __future__ import annotations
+
+from eagle3_remote.protocol.box import (
+    DoctorQuery,
+    Facts,
+    Gauges,
+    Gpu,
+    Hello,
+    ModelFact,
+    Mount,
+    PathFact,
+    PortFact,
+    PythonFact,
+)
+from eagle3_remote.protocol.codec import decode, encode
+from eagle3_remote.protocol.extract import (
+    ExtractReport,
+    ExtractSpec,
+    ExtractState,
+    ExtractStatus,
+    Problem,
+    VerifyReport,
+)
+from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
+from eagle3_remote.protocol.server import (
+    LaunchPlan,
+    PatchMarker,
+    Phase,
+    PhaseSpan,
+    ProbeReport,
+    ServerLog,
+    ServerSpec,
+    ServerStatus,
+)
+from eagle3_remote.protocol.snapshot import Snapshot
+
+PROTOCOL_VERSION = 1
+MAX_LINE_BYTES = 4 * 1024 * 1024
+
+E_PARSE, E_REQUEST, E_METHOD, E_PARAMS, E_INTERNAL = -32700, -32600, -32601, -32602, -32603
+E_REFUSED = 1
+"""The box will not do it; the message is a sentence for a person (what, where, why, what to do)."""
+E_SERVER = 2
+"""The SGLang server did not do what it should."""
+
+__all__ = [
+    "E_INTERNAL",
+    "E_METHOD",
+    "E_PARAMS",
+    "E_PARSE",
+    "E_REFUSED",
+    "E_REQUEST",
+    "E_SERVER",
+    "MAX_LINE_BYTES",
+    "PROTOCOL_VERSION",
+    "DoctorQuery",
+    "ExtractReport",
+    "ExtractSpec",
+    "ExtractState",
+    "ExtractStatus",
+    "Facts",
+    "Gauges",
+    "Gpu",
+    "Hello",
+    "JobState",
+    "JobStatus",
+    "LaunchPlan",
+    "LogChunk",
+    "ModelFact",
+    "Mount",
+    "PatchMarker",
+    "PathFact",
+    "Phase",
+    "PhaseSpan",
+    "PortFact",
+    "ProbeReport",
+    "Problem",
+    "PythonFact",
+    "ServerLog",
+    "ServerSpec",
+    "ServerStatus",
+    "Snapshot",
+    "StopReport",
+    "VerifyReport",
+    "decode",
+    "encode",
+]

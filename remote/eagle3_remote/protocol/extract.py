@@ -1,0 +1,123 @@
+"""Extractions and datasets."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+from eagle3_remote.protocol.jobs import JobStatus
+
+
+class ExtractState(str, enum.Enum):
+    """Where an extraction is."""
+
+    PLANNING = "planning"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHING = "finishing"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractSpec:
+    """What a person asks for when an extraction is started."""
+
+    data: str
+    out: str
+    server_url: str = ""
+    """Empty: the server job that runs on this box."""
+    dump_dir: str = ""
+    """Empty: the server job's."""
+    python: str = ""
+    """The Python with torch and safetensors; empty: the server job's."""
+    model: str = ""
+    """Where ``config.json`` lies; empty: the server job's."""
+    boundaries: tuple[int, ...] = ()
+    final: str = "pre"
+    max_seq_len: int = 0
+    """Cut ids and mask here; 0: never cut, over-long samples are rejected."""
+    limit: int = 0
+    """Only the first so many samples; 0: all."""
+    tokens_in_flight: int = 0
+    """0: four prefill chunks of the server."""
+    on_bad: str = "skip"
+    """``skip`` or ``stop``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractStatus:
+    """How far an extraction is. Counters are absolute, so a lost message costs nothing."""
+
+    state: ExtractState
+    sentence: str
+    job: JobStatus | None = None
+    spec: ExtractSpec | None = None
+    total: int = 0
+    """Samples in the input, rejected ones included."""
+    stored: int = 0
+    rejected: int = 0
+    """Refused before they were sent (bad input)."""
+    failed: int = 0
+    """Sent, but no right rows came back."""
+    in_flight: int = 0
+    tokens_in_flight: int = 0
+    tokens_total: int = 0
+    """Tokens of all valid samples."""
+    tokens_stored: int = 0
+    bytes_stored: int = 0
+    bytes_total: int = 0
+    """What the finished dataset will take."""
+    samples_per_s: float = 0.0
+    """Over the last 30 s."""
+    tokens_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    mean_samples_per_s: float = 0.0
+    """Since this job began to send."""
+    elapsed: float = 0.0
+    eta: float | None = None
+    """Seconds; `None` until the rate is worth a forecast."""
+    cut: int = 0
+    """Samples cut at ``max_seq_len``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One sample that is not in the dataset, or one fault of a dataset."""
+
+    where: str
+    """``line 4410`` or ``hs_12.safetensors``."""
+    kind: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyReport:
+    """A dataset re-checked against its own manifest."""
+
+    dataset: str
+    ok: bool
+    samples: int
+    tokens: int
+    bytes: int
+    problems: tuple[Problem, ...] = ()
+    """At most the first 100."""
+    problem_count: int = 0
+    seconds: float = 0.0
+    complete: bool = True
+    """Whether every sample that will come is in it; an extraction that was stopped leaves a part."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ExtractReport:
+    """Everything about a finished or running extraction that a person would write down."""
+
+    status: ExtractStatus
+    dataset: str
+    manifest: dict[str, Any]
+    problems: tuple[Problem, ...] = ()
+    problem_count: int = 0
+    server_argv: tuple[str, ...] = ()
+    server_env: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,144 @@
+"""The SGLang server: what is asked for, how it is launched, what it is doing."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from eagle3_remote.protocol.jobs import JobStatus
+
+
+class Phase(str, enum.Enum):
+    """Where the SGLang server is, as a stable machine word; `SENTENCES` has the human one."""
+
+    NOT_RUNNING = "not-running"
+    SPAWNING = "spawning"
+    INITIALISING = "initialising"
+    LOADING_WEIGHTS = "loading-weights"
+    FINISHING_WEIGHTS = "finishing-weights"
+    ALLOCATING_KV_CACHE = "allocating-kv-cache"
+    CAPTURING = "capturing"
+    HTTP_UP = "http-up"
+    WARMING_UP = "warming-up"
+    READY = "ready"
+    BUSY = "busy"
+    UNRESPONSIVE = "unresponsive"
+    STOPPING = "stopping"
+    EXITED = "exited"
+    FAILED = "failed"
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerSpec:
+    """What a person asks for when a server is started."""
+
+    model: str
+    python: str
+    port: int = 30000
+    host: str = "127.0.0.1"
+    tp: int = 1
+    boundaries: tuple[int, ...] = ()
+    """Empty: SGLang's default for the model's layers."""
+    final: str = "pre"
+    dump_dir: str = ""
+    """Empty: ``/dev/shm/eagle3-console/<job>``."""
+    radix_cache: bool = False
+    extra_args: tuple[str, ...] = ()
+    env: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class LaunchPlan:
+    """The exact line that will run, and why it has the flags it has."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """Only what is set on top of the box's own environment."""
+    sglang_version: str
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchMarker:
+    """One rank's marker line."""
+
+    patch: str
+    sglang: str
+    model_class: str
+    num_layers: int
+    hidden_size: int
+    boundaries: tuple[int, ...]
+    final: str
+    tp_rank: int
+    tp_size: int
+    writes: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class PhaseSpan:
+    """When a phase began, in seconds since the job started; `None` where the log carries no usable clock."""
+
+    phase: Phase
+    at: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerLog:
+    """What the server's log says, folded by a pure function on the box."""
+
+    phase: Phase = Phase.SPAWNING
+    spans: tuple[PhaseSpan, ...] = ()
+    shards_done: int | None = None
+    shards_total: int | None = None
+    shard_rate: str | None = None
+    """As tqdm printed it: ``8.00it/s`` or ``4.04s/it``."""
+    shard_eta: str | None = None
+    model_class: str | None = None
+    max_total_tokens: int | None = None
+    chunked_prefill_size: int | None = None
+    context_len: int | None = None
+    markers: tuple[PatchMarker, ...] = ()
+    refused: str | None = None
+    """Why the patch refused, where it did."""
+    prefill_tps: float | None = None
+    running_requests: int | None = None
+    queued_requests: int | None = None
+    cached_tokens: int = 0
+    """Largest ``#cached-token`` of any prefill batch: above 0 means that the radix cache dropped rows."""
+    failure: str | None = None
+    """Machine word of the cause, for example ``gpu-oom``."""
+    root_cause: str | None = None
+    """The line of the log that says it."""
+    advice: str | None = None
+    last_line: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ServerStatus:
+    """The truth about the server: process identity, log and HTTP together."""
+
+    phase: Phase
+    sentence: str
+    job: JobStatus | None = None
+    spec: ServerSpec | None = None
+    dump_dir: str = ""
+    sglang_version: str = ""
+    argv: tuple[str, ...] = ()
+    log: ServerLog = dataclasses.field(default_factory=ServerLog)
+    uptime: float | None = None
+    """Seconds since the job started."""
+    health_ms: float | None = None
+    """How long the last good health answer took; `None` when there was none."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeReport:
+    """One request through the patched server, checked end to end."""
+
+    ok: bool
+    sent: int
+    prompt_tokens: int
+    dumped: int
+    cached: int
+    layers: int
+    sentence: str

@@ -1,0 +1,19 @@
+"""Everything a console shows, in one message."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from eagle3_remote.protocol.box import Gauges
+from eagle3_remote.protocol.extract import ExtractStatus
+from eagle3_remote.protocol.server import ServerStatus
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The whole truth in one message."""
+
+    clock: float
+    gauges: Gauges
+    server: ServerStatus
+    extract: ExtractStatus | None = None
