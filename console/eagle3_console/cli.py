@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
-from eagle3_console.arguments import demo, extract, options, server
+from eagle3_console.arguments import demo, extract, options, server, space
 from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
         return ExitCode.USAGE
     if not words[0].startswith("-") and words[0] not in commands:
         words.insert(0, "open")
-    args = parser.parse_args(words)
+    args = parser.parse_args(space.with_action(words))
     from eagle3_console import commands as implementation
 
     return implementation.execute(args)
@@ -83,5 +83,6 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     )
     report = sub.add_parser("report", parents=[link, output], help="what was made, how, and what comes next")
     report.add_argument("--job", default="", help="an extraction by its job id (default: the newest)")
+    space.add(sub, link, output)
     demo.add(sub, output)
     return parser, frozenset(sub.choices)

@@ -17,7 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eagle3_remote import __version__, doctor, identity, jobs, probe
+from eagle3_remote import __version__, doctor, identity, jobs, probe, work
+from eagle3_remote.disk import look
+from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.extraction import ExtractControl, fit_marker
 from eagle3_remote.gauges import GaugeReader
 from eagle3_remote.health import url_of
@@ -27,8 +29,10 @@ from eagle3_remote.protocol import (
     ExtractSpec,
     Hello,
     LogChunk,
+    ReclaimSpec,
     ServerSpec,
     Snapshot,
+    SpaceQuery,
     decode,
     encode,
 )
@@ -38,7 +42,7 @@ from eagle3_remote.status import StatusReader
 
 T = TypeVar("T")
 
-FINISH = ("server.start", "server.stop", "extract.start", "extract.stop")
+FINISH = ("server.start", "server.stop", "extract.start", "extract.stop", "space.reclaim", "work.stop")
 """Calls that change the box: finished even when the console is gone meanwhile."""
 
 
@@ -61,6 +65,7 @@ class Agent:
         self._gauges = GaugeReader()
         self._server = ServerControl(home, release)
         self._extract = ExtractControl(home, release)
+        self._reclaim = ReclaimControl(home, release)
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
@@ -76,6 +81,10 @@ class Agent:
             "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
             "verify": lambda params: self._extract.verify(_need(params, "dataset", str)),
             "report": lambda params: self._extract.report(_maybe(params, "job")),
+            "space": lambda params: encode(look.look(self._home, _message(SpaceQuery, params))),
+            "space.reclaim": lambda params: encode(self._reclaim.start(_message(ReclaimSpec, params))),
+            "work": lambda params: encode(work.status(self._home, _need(params, "job", str))),
+            "work.stop": lambda params: encode(work.stop(self._home, _need(params, "job", str))),
             "jobs.list": self.jobs_list,
             "log.read": self.log_read,
         }

@@ -16,6 +16,10 @@ extract.start        `ExtractSpec`                                              
 extract.stop         job: str | null                                                 `StopReport`
 verify               dataset: str                                                    `VerifyReport`
 report               job: str | null                                                 `ExtractReport`
+space                `SpaceQuery`                                                    `SpaceReport`
+space.reclaim        `ReclaimSpec`                                                   `JobStatus`
+work                 job: str                                                        `WorkStatus`
+work.stop            job: str                                                        `StopReport`
 jobs.list            kind: str | null                                                list of `JobStatus`
 log.read             job: str, inode: int, offset: int, limit: int                   `LogChunk`
 ===================  ==============================================================  =========================
@@ -38,6 +42,14 @@ from eagle3_remote.protocol.box import (
     PythonFact,
 )
 from eagle3_remote.protocol.codec import decode, encode
+from eagle3_remote.protocol.disk import (
+    Found,
+    ReclaimSpec,
+    SpaceQuery,
+    SpaceReport,
+    WorkState,
+    WorkStatus,
+)
 from eagle3_remote.protocol.extract import (
     ExtractReport,
     ExtractSpec,
@@ -84,6 +96,7 @@ __all__ = [
     "ExtractState",
     "ExtractStatus",
     "Facts",
+    "Found",
     "Gauges",
     "Gpu",
     "Hello",
@@ -101,12 +114,17 @@ __all__ = [
     "ProbeReport",
     "Problem",
     "PythonFact",
+    "ReclaimSpec",
     "ServerLog",
     "ServerSpec",
     "ServerStatus",
     "Snapshot",
+    "SpaceQuery",
+    "SpaceReport",
     "StopReport",
     "VerifyReport",
+    "WorkState",
+    "WorkStatus",
     "decode",
     "encode",
 ]

@@ -22,7 +22,7 @@ class JobStatus:
 
     id: str
     kind: str
-    """``server``, ``extract`` or ``verify``."""
+    """``server``, ``extract``, ``verify``, ``reclaim`` or ``merge``."""
     state: JobState
     pid: int | None
     rc: int | None

@@ -1,0 +1,92 @@
+"""Starting the removal of one folder that was shown, or refusing it with the reason."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from eagle3_remote import jobs
+from eagle3_remote.disk import look, tree
+from eagle3_remote.disk.holders import Holders
+from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, encode
+from eagle3_remote.rpc import Refused
+
+
+class ReclaimControl:
+    """Starts removals.
+
+    Args:
+        home: the box folder.
+        release: the folder that holds ``eagle3_remote``.
+    """
+
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home = home
+        self._release = release
+
+    def start(self, spec: ReclaimSpec) -> JobStatus:
+        """Check and start a detached job that removes the folder.
+
+        Raises:
+            Refused: it was not shown, is something else now, is in use, is another user's, or its name was not typed.
+        """
+        with jobs.exclusive(self._home):
+            found = check(self._home, spec)
+            code = (
+                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
+                "from eagle3_remote.disk.reclaim import main; sys.exit(main(sys.argv[1:]))"
+            )
+            message = {**encode(spec), "path": found.path, "home": str(self._home), "found": encode(found)}
+            try:
+                job = jobs.start(
+                    self._home,
+                    self._release,
+                    jobs.new_id("reclaim"),
+                    [sys.executable, "-I", "-u", "-c", code],
+                    {},
+                    message,
+                    run_dir_arg=True,
+                )
+            except jobs.JobError as error:
+                raise Refused(str(error)) from error
+            return jobs.status_of(job)
+
+
+def check(home: Path, spec: ReclaimSpec, but: str = "") -> Found:
+    """What is to be removed, if it may be.
+
+    Args:
+        but: the job that asks, which does not count as a user of the folder.
+
+    Raises:
+        Refused: see `ReclaimControl.start`.
+    """
+    asked = os.path.abspath(os.path.expanduser(spec.path))
+    path = os.path.join(os.path.realpath(os.path.dirname(asked)), os.path.basename(asked))
+    found = look.shown(home, path)
+    if found is None:
+        raise Refused(
+            f"{path} was not among what 'space' showed last: look first, with 'space HOST {os.path.dirname(path)}', "
+            "and name a folder that it lists."
+        )
+    name = os.path.basename(path)
+    if spec.confirm != name:
+        raise Refused(f"Nothing was removed: the name typed is {spec.confirm!r}, the folder's is {name!r}.")
+    if found.owner != os.getuid():
+        raise Refused(
+            f"{path} belongs to user {found.owner}, not to this one ({os.getuid()}): let that user remove it."
+        )
+    try:
+        with tree.opened(path, found.device, found.inode):
+            kind = look.kind_of(path)
+    except tree.Moved as error:
+        raise Refused(f"{error}, not what 'space' showed: look again.") from error
+    except OSError as error:
+        raise Refused(f"{path} cannot be removed: {error.strerror}. Look again with 'space'.") from error
+    if kind is None or (kind.word, kind.ours) != (found.kind, found.ours):
+        raise Refused(f"{path} does not look like {found.note or found.kind} any more: look again with 'space'.")
+    holder = Holders(home, but).of(path)
+    if holder:
+        raise Refused(f"{path} is in use: {holder}. End that first.")
+    return found
