@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,14 +15,19 @@ import torch
 
 from eagle3_patch import layout, markers
 from eagle3_patch.assemble import Cut, Entry, Gap, cut
-from eagle3_patch.budget import Budget
 from eagle3_patch.config import Settings
 from eagle3_patch.ledger import Ledger, Request
+from eagle3_patch.pool import Pool
+from eagle3_patch.room import Room
 from eagle3_patch.taps import Taps
 from eagle3_patch.writer import Finished, Piece, Writer
 
-BUDGET_PATIENCE = 10.0
-"""Seconds that a forward waits for the writers when the budget is used up, before it fails the request."""
+POOL_PATIENCE = 10.0
+"""Seconds that a forward waits for the writers when the pool is used up, before it fails the request."""
+_ID_BYTES = 8
+BATCHES_IN_COPY = 2
+"""So many batches' rows may be packed on the GPU and on their way to the host; the forward of one more waits for the oldest.
+With SGLang's own capture, which is alive while the forward is, that is all the GPU memory that the patch takes."""
 
 
 @dataclasses.dataclass
@@ -31,6 +38,37 @@ class _Batch:
     requests: list[Any]
     ours: list[bool]
     collected: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class _Copy:
+    """Tensors on the GPU that must live until a copy of them has ended."""
+
+    ready: Any
+    states: torch.Tensor
+    token_ids: torch.Tensor
+
+
+def _slabs(pinned: bool, size: int, slab: int) -> Sequence[torch.Tensor]:
+    """A segment of `size` bytes, page-locked where the rows come from a GPU, cut into uint8 ``[slab]``."""
+    segment: Sequence[torch.Tensor] = torch.empty(size, dtype=torch.uint8, pin_memory=pinned).split(slab)
+    return segment
+
+
+def _fill(
+    slabs: Sequence[torch.Tensor], states: torch.Tensor, token_ids: torch.Tensor, fit: int
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Copy `fit` rows into each slab, the ids in front; returns the rows' and the ids' views of the slabs."""
+    filled_states, filled_ids = [], []
+    for slab, rows, ids in zip(slabs, states.split(fit), token_ids.split(fit), strict=True):
+        head, size = len(ids) * _ID_BYTES, rows.numel() * rows.element_size()
+        into_ids = slab[:head].view(torch.int64)
+        into_rows = slab[head : head + size].view(rows.dtype).view(rows.shape)
+        into_ids.copy_(ids, non_blocking=True)
+        into_rows.copy_(rows, non_blocking=True)
+        filled_ids.append(into_ids)
+        filled_states.append(into_rows)
+    return filled_states, filled_ids
 
 
 def _entries(batch: Any, requests: list[Any]) -> list[Entry]:
@@ -44,15 +82,17 @@ def _entries(batch: Any, requests: list[Any]) -> list[Entry]:
 class Capture:
     """Everything that the writing rank knows. Used from the scheduler's thread alone."""
 
-    def __init__(self, settings: Settings, taps: Taps, facts: dict[str, Any]) -> None:
+    def __init__(self, settings: Settings, taps: Taps, facts: dict[str, Any], device: torch.device) -> None:
         self._settings = settings
         self._taps = taps
         self._facts = facts
-        self._budget = Budget(settings.budget_bytes)
-        self._writer = Writer(settings.dump_dir, self._budget)
+        self._pool = Pool(settings.pinned_budget, functools.partial(_slabs, device.type != "cpu"))
+        self._writer = Writer(settings.dump_dir, self._pool, Room(settings.dump_budget))
         self._local = threading.local()
         self._ledger: Ledger[Piece] = Ledger()
         self._copy_stream: Any = None
+        self._in_copy: deque[list[_Copy]] = deque()
+        """Of each batch what may still be on its way to the host."""
 
     def begin(self, batch: Any, scheduler: Any) -> bool:
         """Note the requests of a prefill batch, before its forward; returns whether its states are wanted.
@@ -65,7 +105,7 @@ class Capture:
         try:
             if len(self._ledger):
                 held = (*requests, *scheduler.waiting_queue, scheduler.chunked_req)
-                self._budget.drop(self._ledger.forget_lost(held))
+                self._release(self._ledger.forget_lost(held))
             if any(ours):
                 self._local.batch = _Batch(_entries(batch, requests), requests, ours)
         except Exception as error:
@@ -93,6 +133,7 @@ class Capture:
             short = [tuple(column.shape) for column in columns if column.shape[0] < rows]
             if short or ids.shape[0] < rows:
                 raise RuntimeError(f"{rows} rows were computed and {short or tuple(ids.shape)} came by")
+            self._wait_for_copies()
             for piece in cut(batch.entries, batch.ours):
                 self._take(batch, piece, columns, ids)
         except Exception as error:
@@ -118,7 +159,7 @@ class Capture:
             return
         request = self._ledger.find(rid, owner)
         if request is None:
-            self._budget.drop(self._ledger.drop(rid))  # an earlier request under the same rid that never ended
+            self._release(self._ledger.drop(rid))  # an earlier request under the same rid that never ended
             request = self._ledger.open(rid, owner)
         try:
             skip, rows = request.assembly.fresh(piece.position, piece.rows)
@@ -128,51 +169,63 @@ class Capture:
         if rows < 1:
             return
         first = piece.first + skip
-        size = rows * (len(columns) * self._taps.hidden_size * columns[0].element_size() + 8)
-        if not self._budget.take(size, BUDGET_PATIENCE):
-            limit = self._budget.limit
-            self._fail(rid, owner, f"no memory for {size} more bytes of rows within {limit} ({layout.ENV_BUDGET})")
+        row = len(columns) * self._taps.hidden_size * columns[0].element_size() + _ID_BYTES
+        fit = self._pool.slab_bytes // row
+        slabs = self._pool.take(-(-rows // fit), POOL_PATIENCE) if fit else None
+        if slabs is None:
+            limit = f"{self._settings.pinned_budget} ({layout.ENV_PINNED_BUDGET})"
+            self._fail(rid, owner, f"no memory for {rows * row} more bytes of rows within {limit}")
             return
-        request.size += size
         packed = torch.stack([column[first : first + rows] for column in columns], dim=1)
-        request.assembly.add(self._to_cpu(packed, ids[first : first + rows].to(torch.int64, copy=True)), rows)
+        taken_ids = ids[first : first + rows].to(torch.int64, copy=True)
+        request.assembly.add(self._to_host(packed, taken_ids, slabs, fit), rows)
         if request.assembly.complete:
-            self._finish(request, packed.dtype)
+            self._finish(request, packed)
 
-    def _to_cpu(self, states: torch.Tensor, token_ids: torch.Tensor) -> Piece:
-        """Copy on a stream of our own; the forward goes on, a writer waits for the event."""
+    def _to_host(self, states: torch.Tensor, token_ids: torch.Tensor, slabs: list[torch.Tensor], fit: int) -> Piece:
+        """Copy into the slabs, `fit` rows each, on a stream of our own; the forward goes on, a writer waits for the event."""
         if states.device.type == "cpu":
-            return Piece(states, token_ids, None)
+            return Piece(slabs, *_fill(slabs, states, token_ids, fit), None)
         device = torch.get_device_module(states.device)
         if self._copy_stream is None:
             self._copy_stream = device.Stream()
         self._copy_stream.wait_stream(device.current_stream())
         with device.stream(self._copy_stream):
-            copies = []
-            for tensor in (states, token_ids):
-                copy = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=True)
-                copy.copy_(tensor, non_blocking=True)
-                tensor.record_stream(self._copy_stream)
-                copies.append(copy)
+            filled = _fill(slabs, states, token_ids, fit)
             ready = device.Event()
             ready.record(self._copy_stream)
-        return Piece(copies[0], copies[1], ready)
+        self._in_copy[-1].append(_Copy(ready, states, token_ids))
+        return Piece(slabs, *filled, ready)
 
-    def _finish(self, request: Request[Piece], dtype: torch.dtype) -> None:
+    def _wait_for_copies(self) -> None:
+        """A new batch begins: let go of what has arrived, and wait where too many batches are on their way."""
+        while self._in_copy and (
+            len(self._in_copy) >= BATCHES_IN_COPY or all(c.ready.query() for c in self._in_copy[0])
+        ):
+            for copy in self._in_copy.popleft():
+                copy.ready.synchronize()
+        self._in_copy.append([])
+
+    def _release(self, pieces: Sequence[Piece]) -> None:
+        self._pool.drop(slab for piece in pieces for slab in piece.slabs)
+
+    def _finish(self, request: Request[Piece], packed: torch.Tensor) -> None:
+        total = request.assembly.total
         meta = {
             "rid": request.rid,
-            "tokens": request.assembly.total,
-            **{name: self._facts[name] for name in ("boundaries", "final", "hidden_size", "num_layers")},
-            "dtype": str(dtype).removeprefix("torch."),
-            **{name: self._facts[name] for name in ("layout", "model_class", "sglang_version", "patch_version")},
+            "tokens": total,
+            **self._facts,
+            "dtype": str(packed.dtype).removeprefix("torch."),
+            "shape": [total, *packed.shape[1:]],
+            "cached_tokens": 0,
             "chunks": list(request.assembly.sizes),
         }
-        self._ledger.end(request.rid, request.owner)
-        self._writer.finish(Finished(meta, request.assembly.pieces, request.prompt, request.size))
+        pieces = self._ledger.end(request.rid, request.owner)
+        self._writer.finish(Finished(meta, pieces, request.prompt, request.began))
 
     def _fail(self, rid: str, owner: Any, reason: str) -> None:
         if not self._ledger.has_ended(rid, owner):
-            self._budget.drop(self._ledger.end(rid, weakref.ref(owner)))
+            self._release(self._ledger.end(rid, weakref.ref(owner)))
             self._writer.fail(rid, reason)
 
     def _fail_all(self, batch: _Batch, reason: str) -> None:

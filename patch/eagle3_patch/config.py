@@ -10,7 +10,7 @@ from typing import Any
 
 from eagle3_patch import layout
 
-DEFAULT_BUDGET_BYTES = 8 * 1024**3
+DEFAULT_PINNED_BUDGET = 8 * 1024**3
 FINALS = ("pre", "post")
 LAYOUTS = ("safetensors", "pt")
 
@@ -50,7 +50,9 @@ class Settings:
     final: str
     layout: str
     rid_prefix: str
-    budget_bytes: int
+    pinned_budget: int
+    dump_budget: int
+    """0: none."""
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -76,7 +78,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         final=_one_of(environ, layout.ENV_FINAL, FINALS),
         layout=_one_of(environ, layout.ENV_LAYOUT, LAYOUTS),
         rid_prefix=prefix,
-        budget_bytes=_bytes(environ, layout.ENV_BUDGET, DEFAULT_BUDGET_BYTES),
+        pinned_budget=_bytes(environ, layout.ENV_PINNED_BUDGET, DEFAULT_PINNED_BUDGET),
+        dump_budget=_bytes(environ, layout.ENV_DUMP_BUDGET, 0),
     )
 
 
@@ -88,7 +91,9 @@ def _one_of(environ: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> 
 
 
 def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = environ.get(name) or str(default)
+    text = environ.get(name)
+    if not text:
+        return default
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise ValueError(f"{name}={text!r} is not a number of bytes above 0")
     return int(text)

@@ -112,7 +112,7 @@ def _put_in_place(dump_dir: str, temporary: str, final: str) -> None:
 def _write_safetensors(path: str, states: Sequence[torch.Tensor], token_ids: Sequence[torch.Tensor]) -> None:
     """One file, piece after piece, so that the request is never copied together in memory first."""
     rows = sum(piece.shape[0] for piece in states)
-    ids_bytes, states_bytes = _size(token_ids), _size(states)
+    ids_bytes, states_bytes = size_of(token_ids), size_of(states)
     header = {
         "token_ids": {"dtype": "I64", "shape": [rows], "data_offsets": [0, ids_bytes]},
         "hidden_states": {
@@ -136,7 +136,8 @@ def _write_pt(folder: str, states: Sequence[torch.Tensor]) -> None:
             torch.save(torch.cat([piece[:, column] for piece in states]), file)
 
 
-def _size(pieces: Iterable[torch.Tensor]) -> int:
+def size_of(pieces: Iterable[torch.Tensor]) -> int:
+    """Bytes of the values."""
     return sum(piece.numel() * piece.element_size() for piece in pieces)
 
 

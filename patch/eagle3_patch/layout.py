@@ -30,8 +30,10 @@ ENV_LAYOUT = "EAGLE3_DUMP_LAYOUT"
 """``safetensors`` (default) or ``pt``."""
 ENV_RID_PREFIX = "EAGLE3_RID_PREFIX"
 """Only requests whose rid starts with this are dumped; default `RID_PREFIX`."""
-ENV_BUDGET = "EAGLE3_DUMP_BUDGET_BYTES"
-"""Bytes of rows that may wait for the writers at once."""
+ENV_PINNED_BUDGET = "EAGLE3_PINNED_BUDGET"
+"""Bytes of host memory for rows that wait for the writers; default 8 GiB."""
+ENV_DUMP_BUDGET = "EAGLE3_DUMP_BUDGET"
+"""Bytes of complete dumps that may lie in the dump directory at once; unset: as many as the file system takes."""
 
 RID_PREFIX = "e3-"
 
@@ -45,20 +47,28 @@ META_KEYS = (
     "rid",
     "tokens",
     "boundaries",
+    "engine_ids",
     "final",
     "hidden_size",
     "num_layers",
     "dtype",
+    "shape",
+    "cached_tokens",
     "layout",
     "model_class",
     "sglang_version",
     "patch_version",
     "chunks",
+    "model",
+    "tp_rank",
+    "seconds",
 )
+"""``engine_ids``: what SGLang's own setter was given, ``shape``: of ``hidden_states``, ``cached_tokens``: always 0, ``chunks``: rows
+of each prefill that the request was computed in, ``seconds``: from its first prefill until all rows were on the CPU."""
 
 MARKER_READY = "eagle3-patch ready: "
 """Followed by one JSON object a rank: patch, sglang, model_class, num_layers, hidden_size, boundaries, final, layout,
-tp_rank, tp_size, writes, dump_dir."""
+tp_rank, tp_size, writes, dump_dir, pinned_budget, dump_budget (bytes; 0: none)."""
 MARKER_CHECKED = "eagle3-patch checked: "
 """Printed by each writing rank when the states of its first batch, and again of its first batch above 2048 tokens, were
 found right; followed by one JSON object: rows, ranks, rank_difference, norm_difference."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -26,8 +27,7 @@ class Request(Generic[T]):
     """SGLang's own Req object: a later one under the same rid is another request, a dead one is in no batch any more."""
     prompt: array.array[int]
     assembly: Assembly[T]
-    size: int = 0
-    """Bytes of its pieces."""
+    began: float = dataclasses.field(default_factory=time.monotonic)
 
 
 class Ledger(Generic[T]):
@@ -59,32 +59,32 @@ class Ledger(Generic[T]):
         self._open[rid] = request
         return request
 
-    def drop(self, rid: str) -> int:
-        """Forget an open request; returns the bytes of its pieces."""
+    def drop(self, rid: str) -> list[T]:
+        """Forget an open request; returns its pieces."""
         request = self._open.pop(rid, None)
-        return 0 if request is None else request.size
+        return [] if request is None else request.assembly.pieces
 
-    def end(self, rid: str, owner: weakref.ref[Any]) -> int:
-        """A request was completed or failed; returns the bytes of its pieces."""
-        size = self.drop(rid)
+    def end(self, rid: str, owner: weakref.ref[Any]) -> list[T]:
+        """A request was completed or failed; returns its pieces."""
+        pieces = self.drop(rid)
         self._ended[rid] = owner
         self._ended.move_to_end(rid)
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
-        return size
+        return pieces
 
-    def forget_lost(self, held: Iterable[Any]) -> int:
+    def forget_lost(self, held: Iterable[Any]) -> list[T]:
         """Drop requests that ended in the middle: finished (aborted), or none of the `held` by the scheduler any more.
 
         Returns:
-            The bytes of their pieces.
+            Their pieces.
         """
         if not self._open:
-            return 0
+            return []
         alive = {id(owner) for owner in held}
         lost = []
         for rid, request in self._open.items():
             owner = request.owner()
             if owner is None or owner.finished() or id(owner) not in alive:
                 lost.append(rid)
-        return sum(self.drop(rid) for rid in lost)
+        return [piece for rid in lost for piece in self.drop(rid)]

@@ -93,12 +93,20 @@ def _configure(runner: Any, settings: config.Settings) -> None:
         "layout": settings.layout,
     }
     taps = Taps(decoder, native, boundaries, settings.final)
-    versions = {"sglang_version": sglang_version, "patch_version": eagle3_patch.__version__}
-    _state.rank = Rank(decoder, taps, Capture(settings, taps, facts | versions) if writes else None)
+    device = next(decoder.inner.parameters()).device
+    own = {
+        "sglang_version": sglang_version,
+        "patch_version": eagle3_patch.__version__,
+        "model": str(getattr(runner.server_args, "model_path", "")),
+        "engine_ids": [boundary - 1 for boundary in native],
+        "tp_rank": ranks.tp_rank,
+    }
+    _state.rank = Rank(decoder, taps, Capture(settings, taps, facts | own, device) if writes else None)
     markers.ready(
         {"patch": eagle3_patch.__version__, "sglang": sglang_version}
         | facts
         | {"tp_rank": ranks.tp_rank, "tp_size": ranks.tp_size, "writes": writes, "dump_dir": settings.dump_dir}
+        | {"pinned_budget": settings.pinned_budget, "dump_budget": settings.dump_budget}
     )
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from eagle3_patch import files, markers
-from eagle3_patch.budget import Budget
+from eagle3_patch import files, layout, markers
+from eagle3_patch.pool import Pool
+from eagle3_patch.room import Room
 
 THREADS = 4
+ROOM_PATIENCE = 60.0
+"""Seconds that a writer waits for dumps to be taken away when the budget of the dump directory is used up."""
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter while another wants it. The scheduler's thread never sleeps: at Python's own
 5 ms a writer waits that long after each of its dozen system calls, and 2 threads came to 0.4 GB/s (H200, SGLang 0.5.17)."""
@@ -22,20 +27,15 @@ SWITCH_SECONDS = 0.0005
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Rows of one request out of one forward, on the CPU or on their way there."""
+    """Rows of one request out of one forward, in slabs of the pool or on their way there."""
 
-    states: torch.Tensor
-    """``[rows, len(boundaries) + 1, hidden]``, contiguous."""
-    token_ids: torch.Tensor
-    """int64 ``[rows]``: what the model was given, not what the request asked for."""
+    slabs: Sequence[torch.Tensor]
+    states: Sequence[torch.Tensor]
+    """One a slab: ``[rows, len(boundaries) + 1, hidden]``, contiguous."""
+    token_ids: Sequence[torch.Tensor]
+    """One a slab: int64 ``[rows]``, what the model was given, not what the request asked for."""
     ready: Any
     """A device event that says that the copy has ended; `None` for rows that were on the CPU."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that count against the budget."""
-        size: int = self.states.numel() * self.states.element_size() + self.token_ids.numel() * 8
-        return size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +46,13 @@ class Finished:
     pieces: Sequence[Piece]
     prompt: Sequence[int]
     """The request's own ids, to hold against those that the model was given."""
-    size: int
+    began: float
+    """`time.monotonic` of its first prefill."""
+
+    @property
+    def slabs(self) -> list[torch.Tensor]:
+        """All that it takes of the pool."""
+        return [slab for piece in self.pieces for slab in piece.slabs]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,17 +66,18 @@ class Failed:
 class Writer:
     """Writes requests in the background; an error there marks the request and goes no further."""
 
-    def __init__(self, dump_dir: str, budget: Budget) -> None:
+    def __init__(self, dump_dir: str, pool: Pool[torch.Tensor], room: Room) -> None:
         self._dump_dir = dump_dir
-        self._budget = budget
+        self._pool = pool
+        self._room = room
         self._jobs: queue.SimpleQueue[Finished | Failed] = queue.SimpleQueue()
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         for number in range(THREADS):
             threading.Thread(target=self._work, name=f"eagle3-writer-{number}", daemon=True).start()
 
     def finish(self, job: Finished) -> None:
-        """Hand over a complete request; its bytes are given back to the budget when it is written."""
-        self._budget.move(job.size)
+        """Hand over a complete request; its slabs are given back when it is written."""
+        self._pool.move(len(job.slabs))
         self._jobs.put(job)
 
     def fail(self, rid: str, reason: str) -> None:
@@ -88,20 +95,31 @@ class Writer:
             except Exception as error:  # a full disk, a removed folder: this request's failure, never the server's
                 self._mark(job.meta["rid"], f"it could not be written to {self._dump_dir}: {error}")
             finally:
-                self._budget.written(job.size)
+                self._pool.written(job.slabs)
             del job
 
     def _write(self, job: Finished) -> None:
         for piece in job.pieces:
             if piece.ready is not None:
                 piece.ready.synchronize()
-        given = torch.cat([piece.token_ids for piece in job.pieces])
+        seconds = round(time.monotonic() - job.began, 6)
+        states = [part for piece in job.pieces for part in piece.states]
+        token_ids = [part for piece in job.pieces for part in piece.token_ids]
+        given = torch.cat(token_ids)
         if not torch.equal(given, torch.tensor(job.prompt, dtype=torch.int64)):
             self._mark(job.meta["rid"], "the rows belong to other token ids than the request's")
             return
-        files.write_request(
-            self._dump_dir, job.meta, [piece.states for piece in job.pieces], [piece.token_ids for piece in job.pieces]
-        )
+        folder = os.path.join(self._dump_dir, layout.folder_name(job.meta["rid"]))
+        if not self._room.take(folder, files.size_of(states) + files.size_of(token_ids), ROOM_PATIENCE):
+            raise OSError(
+                f"{self._room.limit} bytes of dumps lie there ({layout.ENV_DUMP_BUDGET}) and are not taken away"
+            )
+        try:
+            files.write_request(self._dump_dir, job.meta | {"seconds": seconds}, states, token_ids)
+        except BaseException:
+            self._room.give(folder)
+            raise
+        self._room.lies(folder)
 
     def _mark(self, rid: str, reason: str) -> None:
         markers.warn(f"request {rid} is not dumped: {reason}")

@@ -76,14 +76,14 @@ def test_a_request_that_nothing_holds_any_more_is_forgotten() -> None:
     ledger: Ledger[str] = Ledger()
     lost, kept, aborted = Req("e3-l", [1, 2]), Req("e3-k", [1, 2]), Req("e3-x", [1, 2])
     for request in (lost, kept, aborted):
-        ledger.open(request.rid, request).size = 100
+        ledger.open(request.rid, request).assembly.add(request.rid, 1)
     aborted.aborted = True
-    assert ledger.forget_lost([kept, aborted]) == 200
+    assert ledger.forget_lost([kept, aborted]) == ["e3-l", "e3-x"]
     assert ledger.find("e3-k", kept) is not None
     assert ledger.find("e3-l", lost) is None
     del kept
     gc.collect()
-    assert ledger.forget_lost([]) == 100
+    assert ledger.forget_lost([]) == ["e3-k"]
     assert len(ledger) == 0
 
 

@@ -13,10 +13,11 @@ HERE = {layout.ENV_DUMP_DIR: "/dumps"}
 
 
 def test_the_defaults() -> None:
-    expected = config.Settings("/dumps", None, "pre", "safetensors", "e3-", 8 * 1024**3)
+    expected = config.Settings("/dumps", None, "pre", "safetensors", "e3-", 8 * 1024**3, 0)
     assert config.read_settings(HERE) == expected
     empty = dict.fromkeys(
-        (layout.ENV_BOUNDARIES, layout.ENV_FINAL, layout.ENV_LAYOUT, layout.ENV_RID_PREFIX, layout.ENV_BUDGET), ""
+        (layout.ENV_BOUNDARIES, layout.ENV_FINAL, layout.ENV_LAYOUT, layout.ENV_RID_PREFIX, layout.ENV_PINNED_BUDGET),
+        "",
     )
     assert config.read_settings(HERE | empty) == expected
 
@@ -27,9 +28,10 @@ def test_everything_set() -> None:
         layout.ENV_FINAL: "post",
         layout.ENV_LAYOUT: "pt",
         layout.ENV_RID_PREFIX: "mine-",
-        layout.ENV_BUDGET: "1000",
+        layout.ENV_PINNED_BUDGET: "1000",
+        layout.ENV_DUMP_BUDGET: "5000",
     }
-    assert config.read_settings(environ) == config.Settings("/dumps", (3, 31, 59), "post", "pt", "mine-", 1000)
+    assert config.read_settings(environ) == config.Settings("/dumps", (3, 31, 59), "post", "pt", "mine-", 1000, 5000)
 
 
 def test_the_older_name_counts_where_ours_is_unset() -> None:
@@ -48,9 +50,10 @@ def test_the_older_name_counts_where_ours_is_unset() -> None:
         (layout.ENV_FINAL, "Pre"),
         (layout.ENV_LAYOUT, "npz"),
         (layout.ENV_RID_PREFIX, "a/b"),
-        (layout.ENV_BUDGET, "1GB"),
-        (layout.ENV_BUDGET, "0"),
-        (layout.ENV_BUDGET, "-5"),
+        (layout.ENV_PINNED_BUDGET, "1GB"),
+        (layout.ENV_PINNED_BUDGET, "0"),
+        (layout.ENV_PINNED_BUDGET, "-5"),
+        (layout.ENV_DUMP_BUDGET, "much"),
     ],
 )
 def test_a_bad_value_is_named(name: str, value: str) -> None:
