@@ -16,9 +16,6 @@ REARM_AFTER = 300.0
 """Seconds for which a cause must be gone before it is told again: a value at its threshold is not news twice a second."""
 SLOPE_WINDOW = 60.0
 """Seconds over which the filling of the dump directory is measured; it breathes with every batch."""
-STUCK_AFTER = 600.0
-STUCK_AFTER_LONG = {Phase.CAPTURING: 1200.0, Phase.FINISHING_WEIGHTS: 3600.0}
-"""Kernels compile, and weights are copied from slow file systems, for this long without a line in the log."""
 
 STARTING = (
     Phase.SPAWNING,
@@ -104,18 +101,15 @@ def _judge(mount: Mount, fraction: float, needed: int, full_in: float | None) ->
     return "info", "ok"
 
 
-def conditions(
-    snapshot: Snapshot, at: float, history: Sequence[Sample] = (), quiet_for: float = 0.0
-) -> tuple[Alert, ...]:
+def conditions(snapshot: Snapshot, at: float, history: Sequence[Sample] = ()) -> tuple[Alert, ...]:
     """Everything that is so now and that a person wants to know, each with its cause.
 
     Args:
         at: this machine's Unix clock, for the alert's time.
-        quiet_for: seconds since the server's log or phase last moved.
     """
     found = [
         *_disks(snapshot, history),
-        *_server(snapshot.server, snapshot.extract, quiet_for),
+        *_server(snapshot.server, snapshot.extract),
         *_patch(snapshot.server),
         *_extract(snapshot.extract),
     ]
@@ -177,7 +171,7 @@ def _inodes(mount: Mount, name: str, extract: ExtractStatus | None) -> Iterator[
         yield _alert("error", f"{mount.label}-inodes", text, "delete small files there (df -i shows the count)")
 
 
-def _server(server: ServerStatus, extract: ExtractStatus | None, quiet_for: float) -> Iterator[Alert]:
+def _server(server: ServerStatus, extract: ExtractStatus | None) -> Iterator[Alert]:
     job = server.job.id if server.job is not None else "server"
     log = server.log
     if server.phase is Phase.FAILED:
@@ -189,9 +183,9 @@ def _server(server: ServerStatus, extract: ExtractStatus | None, quiet_for: floa
     elif server.phase is Phase.EXITED and extract is not None and extract.state in EXTRACTING:
         text = "the server is gone while the extraction runs"
         yield _alert("error", f"server-exited:{job}", text, "start it again (s), then the extraction (e): it resumes")
-    elif server.phase in STARTING and quiet_for >= STUCK_AFTER_LONG.get(server.phase, STUCK_AFTER):
-        text = f"server stuck in {server.phase.value}: nothing new in its log for {units.duration(quiet_for)}"
-        yield _alert("warning", f"server-stuck:{job}:{server.phase.value}", text, "read the log (4); R restarts it")
+    elif server.phase is Phase.STUCK:
+        cure = "`eagle3-console server stack` shows where each process is; R restarts the server"
+        yield _alert("error", f"server-stuck:{job}", server.sentence, cure)
 
 
 def _patch(server: ServerStatus) -> Iterator[Alert]:

@@ -164,6 +164,8 @@ class Flow:
                 raise self._server_failed(f"The server {job_id} is gone from {self.session.where}.")
             if server.phase in _OVER or server.log.refused:
                 raise self._server_failed(failure_sentence(server))
+            if server.phase is Phase.STUCK:
+                raise self._server_failed(f"{server.sentence} It is left as it is: `server stop` ends it.")
             if server.phase in SERVING:
                 self._require_markers(server)
                 self._step("server", "done", server.sentence)

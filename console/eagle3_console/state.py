@@ -69,8 +69,6 @@ class ConsoleState:
     history: tuple[Sample, ...] = ()
     told: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cause of every alert told -> when it was last seen."""
-    server_moved_at: float | None = None
-    """When the server's phase or log last changed."""
 
 
 def initial(now: float, target: str) -> ConsoleState:
@@ -102,7 +100,6 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
 
 def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleState:
     old = state.snapshot
-    moved_at = at if old is None or _server_mark(old) != _server_mark(new) else state.server_moved_at
     history = _with_sample(() if old is not None and _extract_id(old) != _extract_id(new) else state.history, new)
     state = dataclasses.replace(
         state,
@@ -110,20 +107,13 @@ def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleStat
         as_of=at,
         steps=_steps_after(state.steps, old, new),
         history=history,
-        server_moved_at=moved_at,
     )
-    quiet_for = at - moved_at if moved_at is not None else 0.0
-    return _with_alerts(state, conditions(new, at, history, quiet_for), at)
+    return _with_alerts(state, conditions(new, at, history), at)
 
 
 def _with_alerts(state: ConsoleState, found: tuple[Alert, ...], at: float) -> ConsoleState:
     news, told = fresh(state.told, found, at)
     return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=told)
-
-
-def _server_mark(snapshot: Snapshot) -> tuple[object, ...]:
-    job = snapshot.server.job
-    return (snapshot.server.phase, snapshot.server.log.shards_done, job.id if job else None, job.log_size if job else 0)
 
 
 def _extract_id(snapshot: Snapshot) -> str | None:
@@ -159,7 +149,7 @@ def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
         seen["server"] = Step("server", "running", server.phase.value)
     elif server.phase in SERVING:
         seen["server"] = Step("server", "done")
-    elif server.phase in (Phase.FAILED, Phase.UNRESPONSIVE):
+    elif server.phase in (Phase.FAILED, Phase.UNRESPONSIVE, Phase.STUCK):
         seen["server"] = Step("server", "failed", server.phase.value)
     elif server.phase in (Phase.EXITED, Phase.STOPPING):
         seen["server"] = Step("server", "todo", server.phase.value)

@@ -18,6 +18,22 @@ TIMEOUT = 25.0
 
 
 @dataclasses.dataclass(frozen=True)
+class Pace:
+    """How often a question is asked, in seconds, and how long its answer may take."""
+
+    good: float = EVERY_GOOD
+    bad: float = EVERY_BAD
+    timeout: float = TIMEOUT
+    first_wait: float = FIRST_WAIT
+
+
+SCHEDULERS = Pace(good=15.0, bad=5.0, timeout=10.0, first_wait=0.0)
+"""For a question that goes through every scheduler: it costs each a few milliseconds between two batches."""
+UNPROVEN = 120.0
+"""Seconds between two such questions to a server that has answered none yet (see `asks_schedulers`)."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Health:
     """What is known of one server's health."""
 
@@ -44,15 +60,28 @@ def url_of(host: str, port: int) -> str:
     return f"http://{near}:{port}"
 
 
+def asks_schedulers(version: tuple[int, int, int]) -> str:
+    """The path of a GET that no server answers whose schedulers hang, and that computes nothing.
+
+    It asks each scheduler for its internal state (``managers/tokenizer_*_mixin.py``, ``get_internal_state``). Up to
+    0.5.9 at least, the answer is not read before the server's first ``/generate``: only there silence means nothing.
+    """
+    return "/server_info" if version >= (0, 5, 6) else "/get_server_info"
+
+
 class HealthProbe:
     """One server's health endpoint.
 
     Args:
         url: the whole address to GET.
+        pace: how often it is asked; `None`: the pace of a health question.
+        any_answer: whatever is answered counts as good, a refusal too.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pace: Pace | None = None, *, any_answer: bool = False) -> None:
         self.url = url
+        self._pace = pace or Pace(EVERY_GOOD, EVERY_BAD, TIMEOUT, FIRST_WAIT)
+        self._any_answer = any_answer
         self._lock = threading.Lock()
         self._answered = threading.Event()
         self._asking = False
@@ -60,16 +89,16 @@ class HealthProbe:
         self._health = Health()
         self._failing_since: float | None = None
 
-    def poll(self) -> Health:
-        """The last answer; asks anew in the background when that is old."""
+    def poll(self, at_least: float = 0.0) -> Health:
+        """The last answer; asks anew in the background when that is old, at most every `at_least` seconds."""
         with self._lock:
             now = time.monotonic()
-            every = EVERY_GOOD if self._health.ok else EVERY_BAD
+            every = max(at_least, self._pace.good if self._health.ok else self._pace.bad)
             due = not self._asking and now - self._asked >= every
             self._asking = self._asking or due
         if due:
             threading.Thread(target=self._ask, name="health", daemon=True).start()
-        self._answered.wait(FIRST_WAIT)
+        self._answered.wait(self._pace.first_wait)
         with self._lock:
             health = self._health
             if self._failing_since is not None:
@@ -79,10 +108,13 @@ class HealthProbe:
     def _ask(self) -> None:
         begun = time.monotonic()
         try:
-            with opener().open(self.url, timeout=TIMEOUT) as answer:
+            with opener().open(self.url, timeout=self._pace.timeout) as answer:
                 answer.read()
                 ok = answer.status == 200
-        except (OSError, http.client.HTTPException):  # URLError and HTTPError are OSErrors
+        except urllib.error.HTTPError as error:
+            error.close()
+            ok = self._any_answer
+        except (OSError, http.client.HTTPException):  # URLError is an OSError
             ok = False
         ended = time.monotonic()
         with self._lock:

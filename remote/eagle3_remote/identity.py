@@ -36,9 +36,15 @@ class ProcessStat:
     name: str
     state: str
     """``R``, ``S``, ``D``, ``Z`` ..."""
+    ppid: int
     pgid: int
     sid: int
     start_time: int
+    cpu_ticks: int
+    """User and system time of all its threads."""
+    threads: int
+    ended_with: int
+    """A zombie's exit code, negative: the signal that ended it; 0 while it lives and where it may not be seen."""
 
 
 def boot_id() -> str:
@@ -58,15 +64,20 @@ def stat_of(pid: int) -> ProcessStat | None:
     # The name in parentheses may hold spaces and parentheses itself: cut at the last one.
     head, _, tail = text.rpartition(")")
     fields = tail.split()
-    if len(fields) < 20:
+    if len(fields) < 50:
         return None
+    status = int(fields[49])
     return ProcessStat(
         pid=pid,
         name=head.partition("(")[2],
         state=fields[0],
+        ppid=int(fields[1]),
         pgid=int(fields[2]),
         sid=int(fields[3]),
         start_time=int(fields[19]),
+        cpu_ticks=int(fields[11]) + int(fields[12]),
+        threads=int(fields[17]),
+        ended_with=0 if fields[0] != "Z" else -(status & 0x7F) or status >> 8,
     )
 
 
@@ -98,15 +109,15 @@ def carries_job(pid: int, job_id: str) -> bool:
     return f"{JOB_ENV}={job_id}".encode() in environ.split(b"\0")
 
 
+def everything() -> list[ProcessStat]:
+    """Every process of this box (of this container), zombies too."""
+    stats = (stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return [stat for stat in stats if stat is not None]
+
+
 def living() -> list[ProcessStat]:
     """Every process that is not a zombie."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            stat = stat_of(int(name))
-            if stat is not None and stat.state not in ("Z", "X"):
-                found.append(stat)
-    return found
+    return [stat for stat in everything() if stat.state not in ("Z", "X")]
 
 
 def signal_process(identity: Identity, number: signal.Signals) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from eagle3_remote import identity, jobs
+from eagle3_remote import identity, jobs, stuck
 from eagle3_remote.files import read_json
 from eagle3_remote.health import Health, HealthProbe, url_of
 from eagle3_remote.launch import PlanError, parse_version
@@ -26,11 +26,14 @@ from eagle3_remote.protocol import (
     decode,
 )
 from eagle3_remote.serverlog import LogState, local_seconds, view
+from eagle3_remote.signs import SignReader
 
 UNRESPONSIVE_AFTER = 60.0
 """Seconds of failing health requests (at least three) before a server that was ready is called unresponsive."""
 BUSY_WITHIN = 3.0
 """A batch line that is the last word of a log written to within so many seconds: the server is at work."""
+
+NO_SIGNS = stuck.Signs()
 
 _UP = (Phase.HTTP_UP, Phase.WARMING_UP, Phase.READY)
 _SENTENCES = {
@@ -56,6 +59,7 @@ class StatusReader:
         self._lock = threading.Lock()
         self._tails: dict[str, LogTail] = {}
         self._probes: dict[str, HealthProbe] = {}
+        self._signs: dict[str, SignReader] = {}
 
     def server(self, job: jobs.Job | None = None) -> ServerStatus:
         """The given server job; `None`: the one that runs, else the last one."""
@@ -69,7 +73,13 @@ class StatusReader:
         origin = None if status.started_at is None else local_seconds(status.started_at)
         log = view(state, origin=origin, ended=not alive and not job.stop_requested and status.rc != 0)
         health = self._health(job, spec, log) if alive and log.phase in _UP else Health()
-        phase, sentence = judge(status, log, health, stopping=job.stop_requested, active=_active(job, state))
+        signs = self._look(job, spec).read(log, health) if alive and not job.stop_requested else stuck.Signs()
+        if signs.dead and log.failure is None:
+            log = dataclasses.replace(
+                log, failure="scheduler_died", root_cause=stuck.died(signs.dead), advice=stuck.DIED_ADVICE
+            )
+        active = _active(job, state)
+        phase, sentence = judge(status, log, health, stopping=job.stop_requested, active=active, signs=signs)
         leader = job.leader
         return ServerStatus(
             phase=phase,
@@ -105,6 +115,13 @@ class StatusReader:
             probe = self._probes[job.id]
         return probe.poll()
 
+    def _look(self, job: jobs.Job, spec: ServerSpec) -> SignReader:
+        with self._lock:
+            if job.id not in self._signs:
+                self._signs.clear()
+                self._signs[job.id] = SignReader(job, spec)
+            return self._signs[job.id]
+
 
 def _health_path(version: str) -> str:
     """``/health`` runs a one-token prefill before 0.5.6, where it cannot be told not to."""
@@ -122,7 +139,15 @@ def _active(job: jobs.Job, state: LogState) -> bool:
     return state.active and abs(time.time() - written) < BUSY_WITHIN
 
 
-def judge(job: JobStatus, log: ServerLog, health: Health, *, stopping: bool, active: bool) -> tuple[Phase, str]:
+def judge(
+    job: JobStatus,
+    log: ServerLog,
+    health: Health,
+    *,
+    stopping: bool,
+    active: bool,
+    signs: stuck.Signs = NO_SIGNS,
+) -> tuple[Phase, str]:
     """Phase and sentence of one server job. Pure."""
     if job.state is JobState.REBOOTED:
         return Phase.EXITED, "The box was restarted since; the server is gone."
@@ -142,12 +167,19 @@ def judge(job: JobStatus, log: ServerLog, health: Health, *, stopping: bool, act
         return Phase.FAILED, f"The server is failing.{_cause(log)}"
     if log.phase in (Phase.STOPPING, Phase.EXITED):
         return Phase.STOPPING, _SENTENCES[Phase.STOPPING]
+    if signs.dead:
+        return Phase.FAILED, f"The server is failing.{_cause(log)}"
+    up = log.phase is Phase.READY or (log.phase in _UP and health.ok)
+    if not up and (why := stuck.starting(log.phase, signs, log.last_line)) is not None:
+        return Phase.STUCK, why
+    if up and (health.ok or signs.halted) and (why := stuck.serving(signs)) is not None:
+        return Phase.STUCK, why
     if log.phase is Phase.READY and health.failures >= 3 and health.failing_for > UNRESPONSIVE_AFTER and not active:
         return Phase.UNRESPONSIVE, f"The server has not answered for {health.failing_for:.0f} s; its process lives."
     if log.phase is Phase.READY and health.failures and health.ms is None:
         # Without a warm-up the ready line comes before the port listens.
         return Phase.HTTP_UP, _SENTENCES[Phase.HTTP_UP]
-    if log.phase is Phase.READY or (log.phase in _UP and health.ok):
+    if up:
         phase = Phase.BUSY if active else Phase.READY
         return phase, _SENTENCES[phase]
     if log.phase is Phase.LOADING_WEIGHTS and log.shards_total:

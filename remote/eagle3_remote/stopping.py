@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import time
+from collections.abc import Iterable
 
 from eagle3_remote import identity, jobs
 from eagle3_remote.files import write_atomic
@@ -16,16 +17,59 @@ _AFTER_LEADER = 5.0
 _POLL = 0.1
 
 
-def members(job: jobs.Job) -> list[identity.ProcessStat]:
+def members(
+    job: jobs.Job,
+    among: Iterable[identity.ProcessStat] | None = None,
+    known: Iterable[tuple[int, int]] = (),
+) -> list[identity.ProcessStat]:
     """Every living process that is provably the job's: its environment names the job (whatever session or group it
-    moved to), or it is in the process group of the job's own, still living first process."""
+    moved to), it is in the process group of the job's own, still living first process, or it descends from one of
+    these (whatever it did to its environment).
+
+    Args:
+        among: one look at all processes; `None`: look now.
+        known: (pid, start time) of those that were members at a look before this one.
+    """
+    everything = identity.everything() if among is None else list(among)
     leader = job.leader
     group = leader.pid if leader is not None and jobs.leader_lives(job, leader) else None
-    return [
-        stat
-        for stat in identity.living()
-        if (group is not None and stat.pgid == group) or identity.carries_job(stat.pid, job.id)
-    ]
+    former = set(known)
+    ours = {
+        stat.pid
+        for stat in everything
+        if stat.state not in ("Z", "X")
+        and (
+            (group is not None and stat.pgid == group)
+            or (stat.pid, stat.start_time) in former
+            or identity.carries_job(stat.pid, job.id)
+        )
+    }
+    children: dict[int, list[identity.ProcessStat]] = {}
+    for stat in everything:
+        children.setdefault(stat.ppid, []).append(stat)
+    found = [stat for stat in everything if stat.pid in ours]
+    while found:
+        parent = found.pop()
+        for child in children.get(parent.pid, ()):
+            # A child is never older than its parent: the pid of a parent that died meanwhile may be another's by now.
+            if child.pid not in ours and child.state not in ("Z", "X") and child.start_time >= parent.start_time:
+                ours.add(child.pid)
+                found.append(child)
+    return [stat for stat in everything if stat.pid in ours]
+
+
+class Roster:
+    """The members of one job over time: who was one stays one, though its parent and its environment are gone."""
+
+    def __init__(self, job: jobs.Job) -> None:
+        self._job = job
+        self._known: set[tuple[int, int]] = set()
+
+    def __call__(self) -> list[identity.ProcessStat]:
+        """Those that live now."""
+        found = members(self._job, known=self._known)
+        self._known.update((stat.pid, stat.start_time) for stat in found)
+        return found
 
 
 def request_stop(job: jobs.Job) -> None:
@@ -41,10 +85,11 @@ def terminate_leader(job: jobs.Job) -> bool:
     return identity.signal_process(leader, signal.SIGTERM)
 
 
-def wait_end(job: jobs.Job, seconds: float) -> bool:
+def wait_end(job: jobs.Job, seconds: float, roster: Roster | None = None) -> bool:
     """Wait until nothing of the job lives; False when something still does."""
+    living = roster or Roster(job)
     deadline = time.monotonic() + seconds
-    while members(job):
+    while living():
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)
@@ -54,7 +99,8 @@ def wait_end(job: jobs.Job, seconds: float) -> bool:
 def stop(job: jobs.Job, *, grace: float = 30.0, term: float = 5.0, kill: float = 10.0) -> StopReport:
     """End a job and prove it: TERM to its first process (which ends its own children in order), after `grace` seconds
     TERM to everything that is left, after `term` more KILL; then look whether anything is left after `kill`."""
-    if not members(job) and jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING):
+    roster = Roster(job)
+    if not roster() and jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING):
         return StopReport(job.id, False, f"Job {job.id} was not running; nothing was signalled.")
     request_stop(job)
     how = "ended by itself after TERM"
@@ -62,28 +108,36 @@ def stop(job: jobs.Job, *, grace: float = 30.0, term: float = 5.0, kill: float =
         signalled, denied = terminate_leader(job), False
     except PermissionError:
         signalled, denied = False, True
-    if not _wait_orderly(job, grace if signalled else 0.0):
+    _signal(roster, signal.SIGCONT, "T")  # who is halted hears no TERM
+    if not _wait_orderly(job, roster, grace if signalled else 0.0):
         how = "ended after TERM to all its processes"
-        _signal_members(job, signal.SIGTERM)
-        if not wait_end(job, term):
+        _signal(roster, signal.SIGTERM)
+        _signal(roster, signal.SIGCONT, "T")
+        if not wait_end(job, term, roster):
             how = f"ignored TERM for {grace + term:.0f} s and was killed"
-            deadline = time.monotonic() + kill
-            while members(job) and time.monotonic() < deadline:
-                _signal_members(job, signal.SIGKILL)  # again: a child may be born between two looks
-                time.sleep(_POLL)
+            end_at_once(roster, kill)
     _wait_for_rc(job)
-    left = tuple(f"pid {stat.pid} ({stat.name}, state {stat.state})" for stat in members(job))
+    left = tuple(f"pid {stat.pid} ({stat.name}, state {stat.state})" for stat in roster())
     if left:
         why = " It belongs to another user." if denied else ""
         return StopReport(job.id, False, f"Job {job.id} did not end: {', '.join(left)} still lives.{why}", left)
     return StopReport(job.id, True, f"Job {job.id} {how}; none of its processes is left.")
 
 
-def _wait_orderly(job: jobs.Job, grace: float) -> bool:
+def end_at_once(roster: Roster, seconds: float) -> bool:
+    """KILL to everything of the job, again and again: a child may be born between two looks. False: something lives."""
+    deadline = time.monotonic() + seconds
+    while roster() and time.monotonic() < deadline:
+        _signal(roster, signal.SIGKILL)
+        time.sleep(_POLL)
+    return not roster()
+
+
+def _wait_orderly(job: jobs.Job, roster: Roster, grace: float) -> bool:
     """Wait until nothing of the job lives. Once its first process is gone, the others get `_AFTER_LEADER` seconds."""
     deadline = time.monotonic() + grace
     gone_since: float | None = None
-    while members(job):
+    while roster():
         now = time.monotonic()
         leader = job.leader
         if gone_since is None and (leader is None or not jobs.leader_lives(job, leader)):
@@ -94,9 +148,12 @@ def _wait_orderly(job: jobs.Job, grace: float) -> bool:
     return True
 
 
-def _signal_members(job: jobs.Job, number: signal.Signals) -> None:
+def _signal(roster: Roster, number: signal.Signals, state: str = "") -> None:
+    """Signal every living member (`state`: only those in it)."""
     boot = identity.boot_id()
-    for stat in members(job):
+    for stat in roster():
+        if state and stat.state != state:
+            continue
         with contextlib.suppress(PermissionError):  # it is named as left over
             identity.signal_process(identity.Identity(boot, stat.pid, stat.start_time), number)
 

@@ -12,6 +12,7 @@ import pytest
 
 from eagle3_remote.extraction import fit_marker
 from eagle3_remote.health import Health, HealthProbe, url_of
+from eagle3_remote.processes import Process
 from eagle3_remote.protocol import (
     JobState,
     JobStatus,
@@ -23,6 +24,7 @@ from eagle3_remote.protocol import (
 )
 from eagle3_remote.rpc import Refused
 from eagle3_remote.status import judge
+from eagle3_remote.stuck import Signs, died
 from tests.box.client import until
 
 RUNNING = JobStatus("server-x", "server", JobState.RUNNING, 1, None, 0.0, None, "/r", "/r/out.log", 0, 0)
@@ -87,6 +89,54 @@ def test_one_truth(
     seen, sentence = judge(job, log, health, stopping=stopping, active=active)
     assert seen is phase
     assert words in sentence
+
+
+LOADING = ServerLog(phase=Phase.LOADING_WEIGHTS, shards_done=3, shards_total=64, last_line="3/64")
+WARMING = ServerLog(phase=Phase.WARMING_UP, last_line="Prefill batch")
+CAPTURE = ServerLog(phase=Phase.CAPTURING)
+HALTED = Process(7, 1, "scheduler", "TP1", "sglang::scheduler_TP1", "T", 1.0, 0)
+DEAD = dataclasses.replace(HALTED, state="Z", ended_with=-9)
+
+
+@pytest.mark.parametrize(
+    ("log", "health", "signs", "phase", "words"),
+    [
+        # a bar that moves slowly is no fault, nor is one that stands still while its processes read
+        (LOADING, NEVER, Signs(silent_for=299, resting=True), Phase.LOADING_WEIGHTS, "3 of 64"),
+        (LOADING, NEVER, Signs(silent_for=3000), Phase.LOADING_WEIGHTS, "3 of 64"),
+        (LOADING, NEVER, Signs(silent_for=301, resting=True, doing="scheduler TP0 (pid 6) sleeps"), Phase.STUCK, "5 min"),
+        (LOADING, NEVER, Signs(silent_for=301, resting=True), Phase.STUCK, "The last line: 3/64"),
+        (LOADING, NEVER, Signs(silent_for=3601), Phase.STUCK, "stuck in loading-weights: nothing new for 60 min"),
+        (LOADING, NEVER, Signs(silent_for=9, halted=(HALTED,)), Phase.LOADING_WEIGHTS, "3 of 64"),
+        (LOADING, NEVER, Signs(silent_for=11, halted=(HALTED,)), Phase.STUCK, "scheduler TP1 (pid 7); `kill -CONT 7`"),
+        # kernels are compiled for up to an hour
+        (CAPTURE, NEVER, Signs(silent_for=1300), Phase.CAPTURING, "captures or compiles"),
+        (CAPTURE, NEVER, Signs(silent_for=601, resting=True), Phase.STUCK, "Its log is empty"),
+        (WARMING, NEVER, Signs(silent_for=119, resting=True), Phase.WARMING_UP, "warm-up"),
+        (WARMING, NEVER, Signs(silent_for=121, resting=True), Phase.STUCK, "stuck in warming-up"),
+        (WARMING, NEVER, Signs(silent_for=1801), Phase.STUCK, "`server stack`"),
+        # an answer of /health says nothing of the schedulers
+        (UP, GOOD, Signs(deaf_for=19, resting=True), Phase.READY, "ready"),
+        (UP, GOOD, Signs(deaf_for=21, resting=True, doing="x"), Phase.STUCK, "its schedulers do not for 21 s"),
+        (UP, GOOD, Signs(deaf_for=1100), Phase.READY, "ready"),  # its first batch compiles
+        (UP, GOOD, Signs(deaf_for=1201), Phase.STUCK, "for 20 min"),
+        (UP, GOOD, Signs(silent_for=1e6), Phase.READY, "ready"),  # nobody asks anything of it
+        (UP, GOOD, Signs(halted=(HALTED,)), Phase.STUCK, "Halted by a signal"),
+        (UP, GONE, Signs(halted=(HALTED,)), Phase.STUCK, "Halted by a signal"),
+        (UP, GONE, Signs(deaf_for=1e6), Phase.UNRESPONSIVE, "not answered"),
+        (OOM, NEVER, Signs(silent_for=1e6, resting=True), Phase.FAILED, "Lower it"),
+        (dataclasses.replace(UP, root_cause=died((DEAD,)), advice="Stop it."), GOOD, Signs(dead=(DEAD,)), Phase.FAILED,
+         "scheduler TP1 (pid 7) was killed (signal 9)"),
+    ],
+)  # fmt: skip
+def test_no_progress_where_progress_is_due(
+    log: ServerLog, health: Health, signs: Signs, phase: Phase, words: str
+) -> None:
+    seen, sentence = judge(RUNNING, log, health, stopping=False, active=False, signs=signs)
+    assert seen is phase, sentence
+    assert words in sentence
+    stopped, _ = judge(RUNNING, log, health, stopping=True, active=False, signs=signs)
+    assert stopped is Phase.STOPPING  # who is being stopped is not stuck
 
 
 MARKER = PatchMarker("0.1", "0.5.23", "LlamaForCausalLM", 8, 64, (2, 4, 5), "pre", 0, 2, True)

@@ -62,9 +62,12 @@ def draw_server(view: View) -> list[Content]:
 
 
 def _head(server: ServerStatus, view: View) -> list[Content]:
-    style = {Phase.FAILED: "$text-error", Phase.UNRESPONSIVE: "$text-error", Phase.NOT_RUNNING: MUTED}.get(
-        server.phase, "$text-success" if server.phase in SERVING else "$text-accent"
-    )
+    style = {
+        Phase.FAILED: "$text-error",
+        Phase.UNRESPONSIVE: "$text-error",
+        Phase.STUCK: "$text-error",
+        Phase.NOT_RUNNING: MUTED,
+    }.get(server.phase, "$text-success" if server.phase in SERVING else "$text-accent")
     parts: list[str] = []
     if server.uptime is not None and server.phase not in (Phase.EXITED, Phase.FAILED):
         parts.append(f"for {units.duration(server.uptime)}")

@@ -23,6 +23,8 @@ class Phase(str, enum.Enum):
     READY = "ready"
     BUSY = "busy"
     UNRESPONSIVE = "unresponsive"
+    STUCK = "stuck"
+    """No progress where progress is due; the sentence says what was seen."""
     STOPPING = "stopping"
     EXITED = "exited"
     FAILED = "failed"

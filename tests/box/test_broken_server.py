@@ -1,0 +1,88 @@
+"""A real SGLang server that is halted, and one whose scheduler dies: what the box says of it, and that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from eagle3_console.demo.testbed import install
+from eagle3_remote import identity, jobs, processes
+from eagle3_remote.protocol import JobStatus, Phase, ProbeReport, ServerSpec, ServerStatus, StopReport, encode
+from tests.box.client import AgentProcess, agent, until
+from tests.box.test_real_server import MAKE_MODEL, free_port, server_of, wait_ready
+
+
+@pytest.fixture(scope="module", params=install.VERSIONS)
+def bed(request: pytest.FixtureRequest) -> install.TestBed:
+    return install.ensure(request.param)
+
+
+@pytest.fixture(scope="module")
+def model(bed: install.TestBed, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "llama"
+    subprocess.run([bed.python, str(MAKE_MODEL), "llama", str(path)], check=True, env={**os.environ, **bed.env})
+    return path
+
+
+@pytest.fixture
+def box(bed: install.TestBed, release: Path, home: Path) -> Iterator[AgentProcess]:
+    with agent(release, home, str(bed.python), bed.env) as one:
+        yield one
+        for job in one.call("jobs.list", kind="server"):
+            if job["state"] == "running":
+                one.call("server.stop", wait=120, job=job["id"])
+
+
+def the_job(home: Path, status: JobStatus) -> jobs.Job:
+    job = jobs.find(home, status.id)
+    assert job is not None
+    return job
+
+
+def scheduler_of(job: jobs.Job) -> processes.Process:
+    (one,) = processes.look(job).role("scheduler")
+    return one
+
+
+def becomes(box: AgentProcess, phase: Phase, wait: float = 60.0) -> ServerStatus:
+    until(lambda: server_of(box).phase is phase, wait, every=0.3)
+    return server_of(box)
+
+
+@pytest.mark.parametrize("bed", install.VERSIONS[:1], indirect=True)  # its HTTP side outlives its schedulers
+def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
+    bed: install.TestBed, model: Path, box: AgentProcess, home: Path
+) -> None:
+    spec = ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args)
+    job = the_job(home, box.ask(JobStatus, "server.start", **encode(spec)))
+    until(lambda: processes.look(job).role("scheduler"), every=0.1)
+    os.kill(scheduler_of(job).pid, signal.SIGSTOP)  # before the weights
+    stuck = becomes(box, Phase.STUCK)
+    pid = scheduler_of(job).pid
+    assert f"Halted by a signal: scheduler (pid {pid}); `kill -CONT {pid}`" in stuck.sentence
+    assert "stuck in " in stuck.sentence
+    os.kill(pid, signal.SIGCONT)
+    wait_ready(box)
+    assert box.ask(ProbeReport, "server.probe", wait=240, tokens=19).ok
+
+    os.kill(pid, signal.SIGSTOP)
+    stuck = becomes(box, Phase.STUCK)
+    assert stuck.health_ms is not None  # /health alone would have said that all is well
+    assert f"scheduler (pid {pid})" in stuck.sentence
+    os.kill(pid, signal.SIGCONT)
+    becomes(box, Phase.READY)
+
+    os.kill(pid, signal.SIGKILL)
+    failed = becomes(box, Phase.FAILED)
+    assert failed.health_ms is not None
+    assert f"scheduler (pid {pid}) was killed (signal 9)" in failed.sentence
+    assert failed.log.failure == "scheduler_died"
+    report = box.ask(StopReport, "server.stop", wait=120, job=None)
+    assert report.stopped, report.sentence
+    assert not [stat for stat in identity.living() if identity.carries_job(stat.pid, job.id)]
+    assert server_of(box).phase is Phase.EXITED
