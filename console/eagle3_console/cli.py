@@ -70,6 +70,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     run.add_argument(
         "--stop-server", action="store_true", help="stop the server afterwards (it is left running otherwise)"
     )
+    options.extra_key(run)
     sub.add_parser("doctor", parents=[link, output, plan], help="look at the box, change nothing")
     sub.add_parser("deploy", parents=[link, output], help="put this console's box side on the box")
     server.add(sub, link, output, plan)

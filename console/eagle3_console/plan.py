@@ -30,6 +30,10 @@ class Plan:
     on_bad: str = "skip"
     server_args: tuple[str, ...] = ()
     server_env: dict[str, str] = dataclasses.field(default_factory=dict)
+    server_url: str = ""
+    """A server that somebody else started; empty: the server job."""
+    extra_key: bool = False
+    """Give every request a cache key of its own, where the running server has the radix cache on."""
     ready_within: float = 3600.0
     """Seconds without any progress of the loading server after which it counts as stuck."""
 
@@ -64,6 +68,11 @@ class Plan:
             limit=self.samples,
             tokens_in_flight=self.tokens_in_flight,
             on_bad=self.on_bad,
+            server_url=self.server_url,
+            dump_dir=self.dump_dir if self.server_url else "",
+            model=self.model if self.server_url else "",
+            python=self.python if self.server_url else "",
+            extra_key=self.extra_key,
         )
 
     def on_cpu(self) -> bool:

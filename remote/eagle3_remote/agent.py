@@ -17,10 +17,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eagle3_remote import __version__, doctor, identity, jobs, probe, work
+from eagle3_remote import __version__, attach, doctor, identity, jobs, probe, work
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
-from eagle3_remote.extraction import ExtractControl, fit_marker
+from eagle3_remote.extraction import ExtractControl
+from eagle3_remote.foreigncalls import ForeignCalls
 from eagle3_remote.gauges import GaugeReader
 from eagle3_remote.health import url_of
 from eagle3_remote.logtail import read_chunk
@@ -42,7 +43,15 @@ from eagle3_remote.status import StatusReader
 
 T = TypeVar("T")
 
-FINISH = ("server.start", "server.stop", "extract.start", "extract.stop", "space.reclaim", "work.stop")
+FINISH = (
+    "server.start",
+    "server.stop",
+    "server.stop_foreign",
+    "extract.start",
+    "extract.stop",
+    "space.reclaim",
+    "work.stop",
+)
 """Calls that change the box: finished even when the console is gone meanwhile."""
 
 
@@ -66,6 +75,7 @@ class Agent:
         self._server = ServerControl(home, release)
         self._extract = ExtractControl(home, release)
         self._reclaim = ReclaimControl(home, release)
+        self._foreign = ForeignCalls(home)
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
@@ -77,6 +87,10 @@ class Agent:
             "server.start": lambda params: encode(self._server.start(_message(ServerSpec, params))),
             "server.stop": lambda params: encode(self._server.stop(_maybe(params, "job"))),
             "server.probe": self.probe,
+            "server.foreign": lambda params: encode(self._foreign.listing()),
+            "server.stop_foreign": lambda params: encode(
+                self._foreign.stop(_need(params, "pid", int), _need(params, "confirm", str))
+            ),
             "extract.start": self.extract_start,
             "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
             "verify": lambda params: self._extract.verify(_need(params, "dataset", str)),
@@ -126,13 +140,13 @@ class Agent:
         extract = self._status.extract()
         if extract is not None and extract.spec is not None:
             paths.setdefault("output", extract.spec.out)
-        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract))
+        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract, self._foreign.seen()))
 
     def probe(self, params: Mapping[str, Any]) -> Any:
         """One checked request through the patched server."""
         tokens = _need(params, "tokens", int)
         server = self._status.server()
-        marker = fit_marker(server)
+        marker = attach.fit_marker(server, extra_key=True)
         assert server.spec is not None
         assert server.job is not None
         job = jobs.find(self._home, server.job.id)
@@ -143,7 +157,8 @@ class Agent:
         if vocab <= 0:
             raise Refused(f"The vocabulary size of {server.spec.model} is not known: its config.json does not name it.")
         url = url_of(server.spec.host, server.spec.port)
-        return encode(probe.run(url, Path(server.dump_dir), marker, vocab, tokens))
+        extra_key = attach.radix_cache_on(server)
+        return encode(probe.run(url, Path(server.dump_dir), marker, vocab, tokens, extra_key=extra_key))
 
     def extract_start(self, params: Mapping[str, Any]) -> Any:
         """Start an extraction through the server that runs."""

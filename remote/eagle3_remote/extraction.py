@@ -9,14 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote import jobs, stopping
-from eagle3_remote.health import url_of
-from eagle3_remote.launch import NO_RADIX
+from eagle3_remote import attach, jobs, stopping
 from eagle3_remote.protocol import (
     ExtractSpec,
     JobStatus,
-    PatchMarker,
-    Phase,
     ServerStatus,
     StopReport,
     encode,
@@ -43,14 +39,19 @@ class ExtractControl:
         self._release = release
 
     def start(self, asked: ExtractSpec, server: ServerStatus) -> JobStatus:
-        """Fill the blanks of `asked` from the running server and start the extraction as a detached job.
+        """Fill the blanks of `asked` from the running server (ours, or the one that `asked` names) and start the
+        extraction as a detached job.
 
         Raises:
             Refused: no fit server runs, a path is wrong, or an extraction runs already.
+            ServerFault: the server does not answer the probe.
         """
+        if attach.is_ours(server, asked.server_url):
+            fit = attach.own(server, asked)
+        else:
+            fit = attach.others(self._home, asked)
         with jobs.exclusive(self._home):
-            marker = fit_marker(server)
-            spec = self._filled(asked, server, marker)
+            spec = self._filled(asked, fit)
             _check_paths(spec)
             self._check_free(spec)
             code = (
@@ -66,10 +67,10 @@ class ExtractControl:
                     {"PYTHONUNBUFFERED": "1"},
                     encode(spec),
                     facts={
-                        "server_job": "" if server.job is None else server.job.id,
-                        "server_argv": list(server.argv),
-                        "server_env": _server_env(self._home, server),
-                        "sglang_version": server.sglang_version,
+                        "server_job": fit.job,
+                        "server_argv": list(fit.argv),
+                        "server_env": _server_env(self._home, fit),
+                        "sglang_version": fit.version,
                     },
                     run_dir_arg=True,
                 )
@@ -173,8 +174,8 @@ class ExtractControl:
         last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
         raise Refused(f"{module} of {argument} ended with exit code {done.returncode}: {last}")
 
-    def _filled(self, asked: ExtractSpec, server: ServerStatus, marker: PatchMarker) -> ExtractSpec:
-        assert server.spec is not None  # a fit server has one
+    def _filled(self, asked: ExtractSpec, fit: attach.Fit) -> ExtractSpec:
+        marker = fit.marker
         if asked.boundaries and tuple(sorted(asked.boundaries)) != marker.boundaries:
             raise Refused(
                 f"The running server captures the boundaries {_list(marker.boundaries)}, not {_list(sorted(asked.boundaries))}: "
@@ -185,15 +186,16 @@ class ExtractControl:
                 f"The running server dumps the final state {marker.final}-norm, {asked.final}-norm is asked for: "
                 "restart it with the one you want."
             )
-        chunk = server.log.chunked_prefill_size
+        chunk = fit.chunk
         return dataclasses.replace(
             asked,
             data=_absolute(asked.data),
             out=_absolute(asked.out),
-            server_url=asked.server_url or url_of(server.spec.host, server.spec.port),
-            dump_dir=_absolute(asked.dump_dir) or server.dump_dir,
-            python=os.path.expanduser(asked.python) or server.spec.python,
-            model=_absolute(asked.model) or server.spec.model,
+            server_url=fit.url,
+            dump_dir=_absolute(asked.dump_dir) or fit.dump_dir,
+            python=os.path.expanduser(asked.python) or fit.python,
+            model=_absolute(asked.model) or fit.model,
+            extra_key=fit.extra_key,
             boundaries=marker.boundaries,
             final=marker.final,
             tokens_in_flight=asked.tokens_in_flight
@@ -210,40 +212,9 @@ class ExtractControl:
             )
 
 
-def fit_marker(server: ServerStatus) -> PatchMarker:
-    """The marker of the writing rank, if the server is fit for an extraction.
-
-    Raises:
-        Refused: it is not; says why.
-    """
-    if server.job is None or server.spec is None or server.phase in (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED):
-        raise Refused(f"No fit server runs on this box: start it first. {server.sentence}")
-    if server.phase not in (Phase.READY, Phase.BUSY):
-        raise Refused(f"The server is not ready yet ({server.phase.value}): wait until it is. {server.sentence}")
-    markers = server.log.markers
-    wanted = max((one.tp_size for one in markers), default=server.spec.tp)
-    missing = sorted(set(range(wanted)) - {one.tp_rank for one in markers})
-    if missing:
-        raise Refused(
-            f"The patch did not report itself on rank {_list(missing)} of {wanted}: the rows could be wrong. "
-            "Restart the server from here."
-        )
-    if server.spec.radix_cache or NO_RADIX not in server.argv:
-        raise Refused(
-            "The server runs with the radix cache on, which drops rows of repeated prefixes: restart it with it off."
-        )
-    if len({(one.boundaries, one.final) for one in markers}) != 1:
-        raise Refused("The ranks of the server report different boundaries: restart it.")
-    writing = [one for one in markers if one.writes]
-    if not writing:
-        raise Refused("No rank of the server writes dumps: restart it from here.")
-    return writing[0]
-
-
-def _server_env(home: Path, server: ServerStatus) -> dict[str, str]:
-    job = None if server.job is None else jobs.find(home, server.job.id)
-    env = {} if job is None else job.spec.get("env", {})
-    return {str(key): str(value) for key, value in env.items()}
+def _server_env(home: Path, fit: attach.Fit) -> dict[str, str]:
+    job = jobs.find(home, fit.job) if fit.job else None
+    return {str(key): str(value) for key, value in (fit.env if job is None else job.spec.get("env", {})).items()}
 
 
 def _check_paths(spec: ExtractSpec) -> None:

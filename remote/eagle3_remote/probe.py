@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import math
@@ -28,28 +29,84 @@ DUMP_TIMEOUT = 60.0
 _MAX_HEADER = 1 << 20
 
 
-def run(url: str, dump_dir: Path, marker: PatchMarker, vocab_size: int, tokens: int) -> ProbeReport:
+def run(
+    url: str, dump_dir: Path, marker: PatchMarker, vocab_size: int, tokens: int, *, extra_key: bool = False
+) -> ProbeReport:
     """Send one prompt of `tokens` ids and check what the patch dumped for it. The dump is removed again.
+
+    Args:
+        extra_key: send it twice, each time under a cache key of its own: what the second gives did not come from the
+            radix cache only if the keys keep the two apart.
 
     Raises:
         ServerFault: the server did not answer, or refused the request.
     """
-    rid = f"{layout.RID_PREFIX}probe-{secrets.token_hex(4)}"
+    report = _once(url, dump_dir, marker, vocab_size, tokens, extra_key)
+    if extra_key and report.ok:
+        report = _once(url, dump_dir, marker, vocab_size, tokens, extra_key)
+        if report.ok:
+            text = report.sentence.rstrip(".") + " (the same prompt twice, each under an extra_key of its own)."
+            report = dataclasses.replace(report, sentence=text)
+    return report
+
+
+def learn(url: str, dump_dir: Path, tp_size: int) -> PatchMarker:
+    """What the patch of a server whose log cannot be read says of itself in the dump of one short request.
+
+    Raises:
+        ServerFault: the server did not answer or refused the request, or no whole dump appeared.
+    """
+    rid = _rid()
+    folder = dump_dir / layout.folder_name(rid)
+    try:
+        _generate(url, rid, [1, 2, 3, 4, 5], extra_key=True)  # a server that does not use the key ignores it
+        problem = _wait(folder)
+        if problem is not None:
+            raise ServerFault(f"The server at {url} answered, but {problem}.")
+        meta = read_json(folder / layout.META_FILE) or {}
+        return PatchMarker(
+            patch=str(meta["patch_version"]),
+            sglang=str(meta["sglang_version"]),
+            model_class=str(meta["model_class"]),
+            num_layers=int(meta["num_layers"]),
+            hidden_size=int(meta["hidden_size"]),
+            boundaries=tuple(int(one) for one in meta["boundaries"]),
+            final=str(meta["final"]),
+            tp_rank=0,
+            tp_size=tp_size,
+            writes=True,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerFault(
+            f"The dump of the server at {url} lacks facts ({error!r}): is its patch of another release?"
+        ) from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _rid() -> str:
+    return f"{layout.RID_PREFIX}probe-{secrets.token_hex(4)}"
+
+
+def _once(url: str, dump_dir: Path, marker: PatchMarker, vocab_size: int, tokens: int, extra_key: bool) -> ProbeReport:
+    rid = _rid()
     ids = [(7 + 13 * place) % vocab_size for place in range(tokens)]
     folder = dump_dir / layout.folder_name(rid)
     try:
-        meta = _generate(url, rid, ids)
+        meta = _generate(url, rid, ids, extra_key)
         return _check(folder, ids, meta, marker)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _generate(url: str, rid: str, ids: list[int]) -> dict[str, Any]:
-    body = {
+def _generate(url: str, rid: str, ids: list[int], extra_key: bool = False) -> dict[str, Any]:
+    body: dict[str, Any] = {
         "rid": rid,
         "input_ids": ids,
         "sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True},
     }
+    if extra_key:
+        body["extra_key"] = rid
     request = urllib.request.Request(
         f"{url}/generate", json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
     )

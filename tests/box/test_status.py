@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagle3_remote.extraction import fit_marker
+from eagle3_remote.attach import fit_marker
 from eagle3_remote.health import Health, HealthProbe, url_of
 from eagle3_remote.processes import Process
 from eagle3_remote.protocol import (

@@ -89,3 +89,13 @@ def plan_options() -> argparse.ArgumentParser:
         help="one more variable for the server, may be repeated",
     )
     return options
+
+
+def extra_key(command: argparse.ArgumentParser) -> None:
+    """How a running server with the radix cache on is used."""
+    command.add_argument(
+        "--extra-key",
+        action="store_true",
+        help="where the running server has the radix cache on: do not restart it, but send every request under a cache "
+        "key of its own, so that every row is computed (SGLang 0.5.11 and newer)",
+    )

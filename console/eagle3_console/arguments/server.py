@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from eagle3_console.arguments.commands import Commands
-from eagle3_console.arguments.kinds import natural
+from eagle3_console.arguments.kinds import natural, positive
 
 
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
@@ -26,8 +26,16 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
         )
         command.add_argument("--dry-run", action="store_true", help="print the exact line and start nothing")
         command.add_argument("--no-wait", action="store_true", help="return at once, do not wait until it is ready")
-    server.add_parser("stop", parents=[link, output], help="stop it and prove that nothing is left")
-    server.add_parser("status", parents=[link, output], help="what it is doing")
+    stop = server.add_parser("stop", parents=[link, output], help="stop it and prove that nothing is left")
+    stop.add_argument(
+        "--foreign",
+        metavar="PID",
+        type=positive,
+        help="a server that somebody else started, as 'status --all' shows it",
+    )
+    stop.add_argument("--confirm", metavar="NAME", default="", help="with --foreign: the box's own name, typed")
+    status = server.add_parser("status", parents=[link, output], help="what it is doing")
+    status.add_argument("--all", action="store_true", help="also the SGLang servers that somebody else started")
     log = server.add_parser("log", parents=[link, output], help="its log")
     log.add_argument("-f", "--follow", action="store_true", help="until interrupted; the server goes on")
     log.add_argument("-n", "--lines", type=natural, default=50, help="the last N lines first (default 50, 0: all)")

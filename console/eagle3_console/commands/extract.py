@@ -6,16 +6,21 @@ import argparse
 
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
 from eagle3_console.errors import BoxRefused
+from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS
 from eagle3_console.headless import print_json, print_text
+from eagle3_console.keyed import avoided
 from eagle3_remote.protocol import ExtractState, JobState, StopReport
 
 
 async def extract_start(args: argparse.Namespace) -> int:
     """Start or resume an extraction on a ready server."""
     async with open_flow(args, "data", "out") as flow:
+        server = None if args.server_url else (await snapshot(flow)).server
         job = await flow.extract_start()
+        if args.extra_key and (server is None or (server.spec is not None and server.spec.radix_cache)):
+            flow.emit(Narration(avoided(server)))
         if not args.wait:
             if args.json:
                 print_json(job)

@@ -10,6 +10,7 @@ import json
 import sys
 
 from eagle3_console import judge, report
+from eagle3_console.commands import foreign
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
 from eagle3_console.errors import BoxRefused
 from eagle3_console.events import ConnectionChanged, Event, LogArrived
@@ -70,6 +71,8 @@ async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -
 
 async def server_stop(args: argparse.Namespace) -> int:
     """Stop the server and prove that nothing of it is left."""
+    if args.foreign is not None:
+        return await foreign.stop_foreign(args)
     async with open_flow(args) as flow:
         stopped = await flow.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         return print_stop(stopped, args, ExitCode.SERVER_FAILED)
@@ -77,6 +80,8 @@ async def server_stop(args: argparse.Namespace) -> int:
 
 async def server_status(args: argparse.Namespace) -> int:
     """What the server is doing."""
+    if args.all:
+        return await foreign.status_all(args)
     async with open_flow(args) as flow:
         server = (await snapshot(flow)).server
         if args.json:

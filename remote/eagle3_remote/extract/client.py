@@ -26,9 +26,15 @@ class Answer:
 
 
 class Client:
-    """One server. Requests of any number at a time; the caller keeps the budget."""
+    """One server. Requests of any number at a time; the caller keeps the budget.
 
-    def __init__(self, url: str) -> None:
+    Args:
+        url: where it is.
+        extra_key: give each request a cache key of its own (its rid): its rows never come from the radix cache.
+    """
+
+    def __init__(self, url: str, *, extra_key: bool = False) -> None:
+        self._extra_key = extra_key
         # trust_env: a proxy in the environment is for the world, not for a server on this box.
         # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
@@ -48,7 +54,8 @@ class Client:
         """
         info = await self._json("/server_info", "/get_server_info")
         models = await self._json("/v1/models")
-        return server_from(info, models, model)
+        server = server_from(info, models, model)
+        return dataclasses.replace(server, shares_prefixes=server.shares_prefixes and not self._extra_key)
 
     async def _json(self, *paths: str) -> dict[str, Any]:
         """The first of `paths` that the server knows (0.5.4 has only /get_server_info)."""
@@ -82,11 +89,13 @@ class Client:
             ServerAway: the server cannot be reached, or went away before it answered.
             SampleFailure: late (`timeout`), refused (`refused`), or an error answer (`server-error`).
         """
-        body = {
+        body: dict[str, Any] = {
             "rid": rid,
             "input_ids": list(ids),
             "sampling_params": {"max_new_tokens": 0, "temperature": 0, "ignore_eos": True},
         }
+        if self._extra_key:
+            body["extra_key"] = rid
         limits = httpx.Timeout(timeout, connect=10, pool=None)
         try:
             answer = await self._http.post("/generate", json=body, timeout=limits)

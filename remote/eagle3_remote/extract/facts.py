@@ -45,7 +45,8 @@ class Server:
     """``chunked_prefill_size``; -1: off."""
     dtype: str
     """As the server was told: ``auto`` or a name."""
-    radix_cache: bool
+    shares_prefixes: bool
+    """The radix cache is on, and our requests do not keep out of it with an ``extra_key`` each."""
     speculative: str
 
 
@@ -129,7 +130,7 @@ def server_from(info: dict[str, Any], models: dict[str, Any], model: Model) -> S
         max_input_len=limit if isinstance(limit, int) else 0,
         chunk=chunk if isinstance(chunk, int) else -1,
         dtype=str(info.get("dtype", "auto")).removeprefix("torch."),
-        radix_cache=not info.get("disable_radix_cache", False),
+        shares_prefixes=not info.get("disable_radix_cache", False),
         speculative=str(info.get("speculative_algorithm") or ""),
     )
 
@@ -164,9 +165,10 @@ def check_server(server: Server, model: Model) -> None:
         raise ExtractionError(
             f"The server serves {server.model_path}, not {model.path}: start the server with that model."
         )
-    if server.radix_cache:
+    if server.shares_prefixes:
         raise ExtractionError(
-            "The server's radix cache is on: rows of a cached prefix are never computed. Start it with --disable-radix-cache."
+            "The server's radix cache is on: rows of a cached prefix are never computed. Start it with --disable-radix-cache, "
+            "or give each request an extra_key of its own."
         )
     if server.speculative:
         raise ExtractionError(

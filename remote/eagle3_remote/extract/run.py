@@ -62,7 +62,7 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
     check_spec(spec)
     dataset = ds.prepare(spec.out)
     lock = ds.take_lock(dataset, run_dir)
-    client = Client(spec.server_url)
+    client = Client(spec.server_url, extra_key=spec.extra_key)
     try:
         plan = await make_plan(spec, dataset, client, secrets.token_hex(4))
         say(f"SGLang {plan.server.version} serves {plan.model.path} ({plan.model.architecture}).")

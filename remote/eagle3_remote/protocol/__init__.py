@@ -12,6 +12,8 @@ server.plan          `ServerSpec`                                               
 server.start         `ServerSpec`                                                    `JobStatus`
 server.stop          job: str | null                                                 `StopReport`
 server.probe         tokens: int                                                     `ProbeReport`
+server.foreign       {}                                                              list of `ForeignServer`
+server.stop_foreign  pid: int, confirm: str (the box's host name)                    `StopReport`
 extract.start        `ExtractSpec`                                                   `JobStatus`
 extract.stop         job: str | null                                                 `StopReport`
 verify               dataset: str                                                    `VerifyReport`
@@ -58,6 +60,7 @@ from eagle3_remote.protocol.extract import (
     Problem,
     VerifyReport,
 )
+from eagle3_remote.protocol.foreign import ForeignServer, Patched
 from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
 from eagle3_remote.protocol.server import (
     LaunchPlan,
@@ -96,6 +99,7 @@ __all__ = [
     "ExtractState",
     "ExtractStatus",
     "Facts",
+    "ForeignServer",
     "Found",
     "Gauges",
     "Gpu",
@@ -107,6 +111,7 @@ __all__ = [
     "ModelFact",
     "Mount",
     "PatchMarker",
+    "Patched",
     "PathFact",
     "Phase",
     "PhaseSpan",

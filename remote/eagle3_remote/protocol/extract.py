@@ -45,6 +45,8 @@ class ExtractSpec:
     """0: four prefill chunks of the server."""
     on_bad: str = "skip"
     """``skip`` or ``stop``."""
+    extra_key: bool = False
+    """Send every request under a cache key of its own, so that a server whose radix cache is on computes every row."""
 
 
 @dataclasses.dataclass(frozen=True)

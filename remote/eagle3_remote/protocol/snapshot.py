@@ -6,6 +6,7 @@ import dataclasses
 
 from eagle3_remote.protocol.box import Gauges
 from eagle3_remote.protocol.extract import ExtractStatus
+from eagle3_remote.protocol.foreign import ForeignServer
 from eagle3_remote.protocol.server import ServerStatus
 
 
@@ -17,3 +18,5 @@ class Snapshot:
     gauges: Gauges
     server: ServerStatus
     extract: ExtractStatus | None = None
+    foreign: tuple[ForeignServer, ...] = ()
+    """SGLang servers on the box that are no jobs of ours."""
