@@ -19,6 +19,7 @@ import pytest
 
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
+from eagle3_remote.serverinfo import extra_key_works
 from tests.patch.conftest import MakeModel
 from tests.patch.servers import ROOT, Relay, Server, launch, members, modules_of, recorder, wait_for
 
@@ -162,3 +163,14 @@ def test_the_folder_has_the_files_of_its_layout_and_no_more(observed: Observed) 
     found = names(list(observed.server.folder("e3-files-0-0").iterdir()))
     states = {"pt": ["aux_0.pt", "aux_1.pt", "aux_2.pt", "final.pt"], "safetensors": [layout.STATES_FILE]}
     assert found == sorted([*states[observed.layout], layout.META_FILE, layout.DONE_FILE])
+
+
+def test_an_extra_key_keeps_requests_apart_from_the_version_that_says_so(observed: Observed) -> None:
+    """Older ones take the key without a word and use the cache all the same."""
+    ids = prompt(11, 120)
+    cached = [
+        observed.server.generate(f"e3-key-{place}-0", ids, extra_key=f"e3-key-{place}-0")["meta_info"]["cached_tokens"]
+        for place in range(3)
+    ]
+    hit = 0 if extra_key_works(observed.version) else len(ids) - 1
+    assert cached == [0, hit, hit]
