@@ -7,6 +7,7 @@ standard input ends; jobs go on.
 
 from __future__ import annotations
 
+import dataclasses
 import getpass
 import os
 import platform
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eagle3_remote import __version__, attach, doctor, identity, jobs, probe, work
+from eagle3_remote import __version__, attach, bench, doctor, identity, jobs, probe, work
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.extraction import ExtractControl
@@ -25,8 +26,11 @@ from eagle3_remote.foreigncalls import ForeignCalls
 from eagle3_remote.gauges import GaugeReader
 from eagle3_remote.health import url_of
 from eagle3_remote.logtail import read_chunk
+from eagle3_remote.metrics import MetricsReader
 from eagle3_remote.protocol import (
     PROTOCOL_VERSION,
+    BenchReport,
+    BenchSpec,
     ExtractSpec,
     Hello,
     LogChunk,
@@ -72,6 +76,7 @@ class Agent:
         self._home = home
         self._status = StatusReader(home)
         self._gauges = GaugeReader()
+        self._metrics = MetricsReader()
         self._server = ServerControl(home, release)
         self._extract = ExtractControl(home, release)
         self._reclaim = ReclaimControl(home, release)
@@ -87,6 +92,12 @@ class Agent:
             "server.start": lambda params: encode(self._server.start(_message(ServerSpec, params))),
             "server.stop": lambda params: encode(self._server.stop(_maybe(params, "job"))),
             "server.probe": self.probe,
+            "server.bench": lambda params: encode(
+                bench.measure(self._home, _message(BenchSpec, params), self._status.server)
+            ),
+            "server.bench_kept": lambda params: encode(
+                BenchReport(None, tuple(bench.kept(self._home)), str(bench.path_of(self._home)))
+            ),
             "server.foreign": lambda params: encode(self._foreign.listing()),
             "server.stop_foreign": lambda params: encode(
                 self._foreign.stop(_need(params, "pid", int), _need(params, "confirm", str))
@@ -131,6 +142,7 @@ class Agent:
     def snapshot(self, params: Mapping[str, Any]) -> Any:
         """The whole truth: box, server, extraction."""
         server = self._status.server()
+        server = dataclasses.replace(server, metrics=self._metrics.read(server))
         given = params.get("paths") or {}
         if not isinstance(given, dict) or not all(isinstance(path, str) for path in given.values()):
             raise BadParams("paths must map labels to paths")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from eagle3_console.arguments import bench
 from eagle3_console.arguments.commands import Commands
 from eagle3_console.arguments.kinds import natural, positive
 
@@ -36,6 +37,7 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     stop.add_argument("--confirm", metavar="NAME", default="", help="with --foreign: the box's own name, typed")
     status = server.add_parser("status", parents=[link, output], help="what it is doing")
     status.add_argument("--all", action="store_true", help="also the SGLang servers that somebody else started")
+    bench.add(server, link, output)
     log = server.add_parser("log", parents=[link, output], help="its log")
     log.add_argument("-f", "--follow", action="store_true", help="until interrupted; the server goes on")
     log.add_argument("-n", "--lines", type=natural, default=50, help="the last N lines first (default 50, 0: all)")

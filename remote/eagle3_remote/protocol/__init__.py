@@ -12,6 +12,8 @@ server.plan          `ServerSpec`                                               
 server.start         `ServerSpec`                                                    `JobStatus`
 server.stop          job: str | null                                                 `StopReport`
 server.probe         tokens: int                                                     `ProbeReport`
+server.bench         `BenchSpec`                                                     `BenchReport`
+server.bench_kept    {}                                                              `BenchReport`
 server.foreign       {}                                                              list of `ForeignServer`
 server.stop_foreign  pid: int, confirm: str (the box's host name)                    `StopReport`
 extract.start        `ExtractSpec`                                                   `JobStatus`
@@ -31,6 +33,7 @@ Everything is pulled: a console that is slow asks less often, and nothing is buf
 
 from __future__ import annotations
 
+from eagle3_remote.protocol.bench import BenchReport, BenchRun, BenchSpec
 from eagle3_remote.protocol.box import (
     DoctorQuery,
     Facts,
@@ -69,6 +72,7 @@ from eagle3_remote.protocol.server import (
     PhaseSpan,
     ProbeReport,
     ServerLog,
+    ServerMetrics,
     ServerSpec,
     ServerStatus,
 )
@@ -93,6 +97,9 @@ __all__ = [
     "E_SERVER",
     "MAX_LINE_BYTES",
     "PROTOCOL_VERSION",
+    "BenchReport",
+    "BenchRun",
+    "BenchSpec",
     "DoctorQuery",
     "ExtractReport",
     "ExtractSpec",
@@ -121,6 +128,7 @@ __all__ = [
     "PythonFact",
     "ReclaimSpec",
     "ServerLog",
+    "ServerMetrics",
     "ServerSpec",
     "ServerStatus",
     "Snapshot",

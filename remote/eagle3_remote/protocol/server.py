@@ -116,6 +116,21 @@ class ServerLog:
 
 
 @dataclasses.dataclass(frozen=True)
+class ServerMetrics:
+    """What ``/metrics`` says, where it is on; `None`: this server does not say it."""
+
+    running: int | None = None
+    """Requests being computed."""
+    queued: int | None = None
+    gen_tps: float | None = None
+    """New tokens a second of the last decode batches."""
+    token_usage: float | None = None
+    """Share of the KV pool in use, 0 to 1."""
+    cache_hit_rate: float | None = None
+    """Share of prompt tokens that came from the prefix cache, 0 to 1."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ServerStatus:
     """The truth about the server: process identity, log and HTTP together."""
 
@@ -131,6 +146,8 @@ class ServerStatus:
     """Seconds since the job started."""
     health_ms: float | None = None
     """How long the last good health answer took; `None` when there was none."""
+    metrics: ServerMetrics | None = None
+    """`None`: off (``--enable-metrics``), or not answered yet."""
 
 
 @dataclasses.dataclass(frozen=True)
