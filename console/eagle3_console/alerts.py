@@ -201,8 +201,10 @@ def _patch(server: ServerStatus) -> Iterator[Alert]:
         yield _alert("error", f"patch-missing:{job}", text, "do not extract: deploy (d) and restart the server (R)")
     if server.phase in SERVING and server.spec is not None and server.spec.radix_cache:
         text = "the radix cache is on: shared prefixes would be missing from the rows"
-        yield _alert("warning", f"radix-on:{job}", text, "R restarts the server with the radix cache off")
-    if log.cached_tokens > 0:
+        yield _alert(
+            "warning", f"radix-on:{job}", text, "e extracts without a restart, R restarts with the radix cache off"
+        )
+    if log.cached_tokens > 0 and not (server.spec is not None and server.spec.radix_cache):  # with it on, others may
         text = f"a prefill took {units.number(log.cached_tokens)} tokens from the cache: their rows are missing"
         yield _alert("error", f"cached-tokens:{job}", text, "R restarts the server with the radix cache off")
 

@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
-from eagle3_console import judge, units
+from eagle3_console import judge, keyed, units
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
@@ -76,9 +76,10 @@ class SessionController:
         """Stop the server and prove that nothing of it is left."""
         await self._flow.server_stop()
 
-    async def extract_start(self) -> None:
+    async def extract_start(self, extra_key: bool = False) -> None:
         """Start the extraction, or resume the last one."""
         self._fill_plan()
+        self._flow.plan = dataclasses.replace(self._flow.plan, extra_key=extra_key or self._plan.extra_key)
         self._need("data", "out")
         await self._flow.extract_start()
 
@@ -96,8 +97,10 @@ class SessionController:
 
     def losses(self, action: LossyAction) -> list[str]:
         """What `action` would lose, and for how long."""
-        lost = []
+        lost: list[str] = []
         snapshot = self._snapshot
+        if action == "extract-keyed":
+            return keyed.offer(snapshot.server if snapshot is not None else None)
         extract = snapshot.extract if snapshot is not None else None
         running = extract is not None and extract.state in (ExtractState.RUNNING, ExtractState.PAUSED)
         if running and extract is not None:

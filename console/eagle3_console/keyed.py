@@ -16,3 +16,11 @@ def avoided(server: ServerStatus | None) -> str:
         f"{restart} is avoided: every request goes under a cache key of its own, so every row is computed "
         "(proven by the same prompt sent twice)."
     )
+
+
+def offer(server: ServerStatus | None) -> list[str]:
+    """What a person weighs before taking it."""
+    return [
+        avoided(server),
+        "What others have in the server's cache may be pushed out of it.",
+    ]

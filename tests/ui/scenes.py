@@ -283,8 +283,8 @@ class ScriptedController:
     async def server_stop(self) -> None:
         await self._note("server_stop")
 
-    async def extract_start(self) -> None:
-        await self._note("extract_start")
+    async def extract_start(self, extra_key: bool = False) -> None:
+        await self._note("extract_start" + " extra_key" * extra_key)
 
     async def extract_stop(self) -> None:
         await self._note("extract_stop")

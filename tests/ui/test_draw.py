@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from eagle3_console.alerts import Sample
-from eagle3_console.events import Event
+from eagle3_console.events import Event, SnapshotArrived
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
@@ -21,7 +21,7 @@ from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
 from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines
-from eagle3_remote.protocol import ExtractState, Phase, ServerStatus
+from eagle3_remote.protocol import ExtractState, ForeignServer, Phase, ServerMetrics, ServerStatus, Snapshot
 from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, arrived, gauges, snapshot
 
 HOSTILE = "\x1b]0;owned\x07[bold]line\none\r\x00"
@@ -67,6 +67,25 @@ def test_a_failure_shows_cause_and_advice_in_whatever_room(height: int) -> None:
 
 def test_no_server_says_how_to_start_one() -> None:
     assert "s starts the server" in text(draw_server, arrived(ServerStatus(Phase.NOT_RUNNING, "no server job here")))
+
+
+def test_servers_of_others_are_told_where_none_of_ours_runs() -> None:
+    theirs = ForeignServer(1, 2, "b", "ann", 3.0, "http://127.0.0.1:1", sentence="SGLang 0.5.9 of user ann (pid 4711).")
+    there = Snapshot(NOW, gauges(), ServerStatus(Phase.NOT_RUNNING, "no server job here"), foreign=(theirs,))
+    shown = text(draw_server, SnapshotArrived(there, NOW))
+    assert "SGLang 0.5.9 of user ann (pid 4711)." in shown
+    assert "server status HOST --all" in shown
+
+
+def test_metrics_are_shown_where_they_are_and_nothing_where_not() -> None:
+    metered = dataclasses.replace(
+        READY, metrics=ServerMetrics(running=3, queued=7, gen_tps=63.6, token_usage=0.25, cache_hit_rate=0.5)
+    )
+    shown = text(draw_server, arrived(metered))
+    assert "running   3  queue   7" in shown
+    assert "decode  63.6 tok/s  kv  25 % used" in shown
+    assert "cache hits" not in shown  # the cache is off
+    assert "used" not in text(draw_server, arrived(READY))
 
 
 def test_extraction_names_both_units_and_both_times() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 from textual.pilot import Pilot
@@ -13,7 +14,20 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.widgets.dialog import AskDialog, HelpScreen
 from eagle3_remote.protocol import Phase, ServerStatus
-from tests.ui.scenes import FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, TARGET, arrived, console, snapshot
+from tests.ui.scenes import (
+    FINISHED,
+    LIVE,
+    LOADING,
+    NOW,
+    READY,
+    RUNNING,
+    SCENES,
+    SPEC,
+    TARGET,
+    arrived,
+    console,
+    snapshot,
+)
 
 IDLE = [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server"))]
 SERVING = [LIVE, arrived(READY)]
@@ -117,6 +131,26 @@ async def test_stop_asks_which_while_both_run(keys: str, call: str) -> None:
         await pilot.press(keys)
         await settled(pilot)
         assert controller.calls == [call]
+
+
+RADIX_ON = [LIVE, arrived(dataclasses.replace(READY, spec=dataclasses.replace(SPEC, radix_cache=True)))]
+
+
+@pytest.mark.parametrize(
+    ("key", "call"), [("e", "extract_start extra_key"), ("R", "server_restart radix_cache=False"), ("escape", None)]
+)
+async def test_an_extraction_with_the_radix_cache_on_asks_how(key: str, call: str | None) -> None:
+    app, controller = console(RADIX_ON)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("e")
+        await settled(pilot)
+        assert "Extract without a restart" in text_of(app)
+        assert "[extract-keyed]" in text_of(app)
+        assert controller.calls == []
+        await pilot.press(key)
+        await settled(pilot)
+        assert controller.calls == ([] if call is None else [call])
 
 
 async def test_stop_asks_for_the_server_alone_when_nothing_is_extracted() -> None:

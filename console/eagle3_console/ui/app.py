@@ -206,14 +206,24 @@ class ConsoleApp(App[None]):
     def _answered(self, answer: str | None) -> None:
         if answer == "server-restart":
             self._act("server restart", lambda: self._controller.server_restart(radix_cache=False))
+        elif answer == "extract-keyed":
+            self._act("extraction start", lambda: self._controller.extract_start(extra_key=True))
         elif answer == "server-stop":
             self._act("server stop", self._controller.server_stop)
         elif answer == "extract-stop":
             self._act("extraction stop", self._controller.extract_stop)
 
     def action_extract_start(self) -> None:
-        """Start or resume the extraction."""
-        self._act("extraction start", self._controller.extract_start)
+        """Start or resume the extraction; where the radix cache is on, ask how."""
+        snapshot = self.state.snapshot
+        if snapshot is None or snapshot.server.spec is None or not snapshot.server.spec.radix_cache:
+            self._act("extraction start", self._controller.extract_start)
+            return
+        choices = [
+            self._choice("extract-keyed", "e", "Extract without a restart"),
+            self._choice("server-restart", "R", "Restart with it off"),
+        ]
+        self.push_screen(AskDialog("The radix cache of the server is on.", choices, self._glyphs), self._answered)
 
     def action_probe(self) -> None:
         """Probe the server."""

@@ -7,8 +7,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from eagle3_console.events import Event
 
-LossyAction: TypeAlias = Literal["server-restart", "server-stop", "extract-stop"]
-"""What is asked about before it is done."""
+LossyAction: TypeAlias = Literal["server-restart", "server-stop", "extract-stop", "extract-keyed"]
+"""What is asked about before it is done; ``extract-keyed``: extract through a server whose radix cache is on."""
 
 
 class Controller(Protocol):
@@ -29,8 +29,8 @@ class Controller(Protocol):
     async def server_stop(self) -> None:
         """Stop the server."""
 
-    async def extract_start(self) -> None:
-        """Start the extraction, or resume it."""
+    async def extract_start(self, extra_key: bool = False) -> None:
+        """Start the extraction, or resume it; with `extra_key` each request has a cache key of its own."""
 
     async def extract_stop(self) -> None:
         """Let the extraction finish what is in flight and stop; it stays resumable."""

@@ -9,7 +9,7 @@ from textual.content import Content
 from eagle3_console import units
 from eagle3_console.alerts import SERVING, STARTING
 from eagle3_console.ui.draw import MUTED, View, flow, patch_words, words, wrap
-from eagle3_remote.protocol import Phase, ServerStatus
+from eagle3_remote.protocol import Phase, ServerMetrics, ServerStatus, Snapshot
 
 PHASE_NAMES = {
     Phase.SPAWNING: "spawn",
@@ -57,8 +57,17 @@ def draw_server(view: View) -> list[Content]:
             lines[len(head) : len(head)] = phases
         return lines
     if server.job is None:
-        return [*head, *wrap(server.sentence, view.width), words(("s starts the server", MUTED))]
-    return [*head, *wrap(server.sentence, view.width)]
+        lines = [*head, *wrap(server.sentence, view.width), words(("s starts the server", MUTED))]
+        return [*lines, *_others(snapshot, view)]
+    return [*head, *wrap(server.sentence, view.width), *_others(snapshot, view)]
+
+
+def _others(snapshot: Snapshot, view: View) -> list[Content]:
+    """Servers that somebody else started, and where more is said of them."""
+    lines = [line for one in snapshot.foreign for line in wrap(one.sentence, view.width, indent="  ")]
+    if lines:
+        lines += wrap("more, and how to extract through it: eagle3-console server status HOST --all", view.width, MUTED)
+    return lines
 
 
 def _head(server: ServerStatus, view: View) -> list[Content]:
@@ -125,18 +134,34 @@ def _took(server: ServerStatus) -> dict[Phase, float]:
 
 def _load(server: ServerStatus, view: View) -> Iterator[Content]:
     log = server.log
-    if log.running_requests is not None:
-        yield words(f"running {log.running_requests:>3}")
-    if log.queued_requests is not None:
-        yield words(f"queue {log.queued_requests:>3}")
+    metrics = server.metrics or ServerMetrics()
+    running = log.running_requests if metrics.running is None else metrics.running
+    queued = log.queued_requests if metrics.queued is None else metrics.queued
+    if running is not None:
+        yield words(f"running {running:>3}")
+    if queued is not None:
+        yield words(f"queue {queued:>3}")
     if log.prefill_tps is not None:
         yield words(f"prefill {units.rate(log.prefill_tps)} tok/s")
+    yield from _metrics(server)
     health = "no answer yet" if server.health_ms is None else f"{server.health_ms:.0f} ms"
     yield words(f"health {health}")
     if log.cached_tokens:
         yield words((f"{view.glyphs.failed} cached {units.number(log.cached_tokens)} tokens", "bold $text-error"))
     else:
         yield words("cached tokens 0")
+
+
+def _metrics(server: ServerStatus) -> Iterator[Content]:
+    metrics = server.metrics
+    if metrics is None:
+        return
+    if metrics.gen_tps:
+        yield words(f"decode {units.rate(metrics.gen_tps)} tok/s")
+    if metrics.token_usage is not None:
+        yield words(f"kv {units.percent(metrics.token_usage, 1.0)} used")
+    if metrics.cache_hit_rate is not None and server.spec is not None and server.spec.radix_cache:
+        yield words(f"cache hits {units.percent(metrics.cache_hit_rate, 1.0)}")
 
 
 def _setup(server: ServerStatus, view: View) -> Iterator[Content]:
