@@ -64,7 +64,7 @@ def main() -> int:
                 if (folder / "error.json").exists():
                     wrong.append((folder / "error.json").read_text())
                 elif (folder / "done").exists():
-                    check(folder, columns, wrong)
+                    check(folder, wrong)
                     seen[0] += 1
                 else:
                     continue
@@ -111,7 +111,7 @@ def main() -> int:
     return int(not good or bool(wrong) or seen[0] != args.batches * REQUESTS)
 
 
-def check(folder: Path, columns: list[torch.Tensor], wrong: list[str]) -> None:
+def check(folder: Path, wrong: list[str]) -> None:
     """Some rows of a dump against the columns that it was taken from."""
     first = int(folder.name.split("-")[2])
     loaded = load_file(folder / "states.safetensors")
@@ -120,9 +120,9 @@ def check(folder: Path, columns: list[torch.Tensor], wrong: list[str]) -> None:
     if not torch.equal(own, positions):
         wrong.append(f"{folder.name}: other ids")
     expected = torch.stack([positions // 128, positions % 128], dim=1).to(torch.bfloat16)
-    for number in range(states.shape[1]):
-        if not (states[:, number, 0] == number).all() or not torch.equal(states[:, number, 1:3], expected):
-            wrong.append(f"{folder.name}: other rows in column {number}")
+    for number, column in enumerate(states.unbind(1)):
+        if not (column[:, 0] == number).all() or not torch.equal(column[:, 1:3], expected):
+            wrong += [f"{folder.name}: other rows in column {number}"]
 
 
 if __name__ == "__main__":
