@@ -10,8 +10,10 @@ from pathlib import Path
 
 from eagle3_patch import layout
 from eagle3_remote.extract.dataset import Dataset, prepare
-from eagle3_remote.extract.input import Rules, Sample, lines, parse
+from eagle3_remote.extract.input import Rules, Sample, parse
 from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.sources import find, lines
 from eagle3_remote.extract.statesfile import read_header, read_ids
 
 RULES = Rules(vocab_size=1000, max_tokens=8000, max_tokens_why="its context length")
@@ -46,13 +48,11 @@ def write_data(path: Path, ids: Sequence[Sequence[int]]) -> None:
     path.write_text("".join(json.dumps({"input_ids": list(one)}) + "\n" for one in ids))
 
 
-def journal_of(root: Path, data: Path) -> tuple[Dataset, Journal]:
+def journal_of(root: Path, data: Path, order: Order | None = None, rules: Rules = RULES) -> tuple[Dataset, Journal]:
     """A dataset whose journal has read `data`."""
     dataset = prepare(str(root))
-    journal = Journal(dataset.journal)
-    with data.open("rb") as file:
-        journal.add([parse(line, RULES) for line in lines(file)], 0)
-    return dataset, journal
+    Feeder(dataset.journal, dataset.spool, find(str(data)), rules, order or Order()).run()
+    return dataset, Journal(dataset.journal)
 
 
 def sample(ids: Sequence[int]) -> Sample:

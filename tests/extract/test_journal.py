@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.extract import reading
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.input import Rules
 from eagle3_remote.extract.journal import FAILED, SENT, WAITING, Journal, StoredFile
-from tests.extract.made import HIDDEN, LAYERS, RULES, journal_of, states_bytes, write_data
+from eagle3_remote.extract.reading import Order
+from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, write_data
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_counts_and_rows_follow_the_input(tmp_path: Path, data: Path) -> None:
     counts = journal.counts()
     assert (counts.total, counts.stored, counts.rejected, counts.waiting) == (6, 1, 1, 4)
     assert (counts.tokens_total, counts.tokens_stored, counts.largest, counts.no_mask) == (19, 3, 10, 5)
-    assert journal.duplicates() == {"input_ids": 1, "id": 0}
+    assert (journal.reading().same_ids, journal.reading().same_name) == (1, 0)
     assert journal.problems(10) == [(3, "rejected", "empty", "input_ids is empty")]
 
 
@@ -110,26 +110,9 @@ def test_one_bad_sample_stops_where_that_is_asked(tmp_path: Path) -> None:
         read(tmp_path, path, on_bad="stop")
 
 
-def test_digest_and_limit(tmp_path: Path) -> None:
-    path = tmp_path / "data.jsonl"
-    write_data(path, [[i] for i in range(1, 2000)])
-    assert read(tmp_path, path) == reading.data_digest(str(path), 0)
-    assert read(tmp_path, path, limit=700) == reading.data_digest(str(path), 700) != reading.data_digest(str(path), 0)
-    journal = Journal(ds.prepare(str(tmp_path / "out")).journal)
-    assert journal.counts().total == 700
-
-
-def read(tmp_path: Path, path: Path, on_bad: str = "skip", limit: int = 0) -> str:
-    import threading
-
-    journal = Journal(ds.prepare(str(tmp_path / "out")).journal)
-    rules = Rules(2000, RULES.max_tokens, "")
-    try:
-        stop = threading.Event()
-        return reading.read_input(
-            journal, str(path), rules, limit=limit, on_bad=on_bad, stop=stop, seen=lambda count: None
-        )
-    finally:
+def read(tmp_path: Path, path: Path, on_bad: str = "skip") -> None:
+    with tempfile.TemporaryDirectory(dir=tmp_path) as work:
+        _, journal = journal_of(Path(work) / "out", path, Order(on_bad=on_bad))
         journal.close()
 
 

@@ -19,6 +19,8 @@ from eagle3_remote.extract.journal import CHECKED, SENT, Journal
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.policy import Budget, Tuning
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.reading import Order
+from eagle3_remote.extract.sources import Source
 from eagle3_remote.extract.space import Shape
 from eagle3_remote.extract.storing import Storer
 from eagle3_remote.protocol import ExtractSpec
@@ -54,6 +56,8 @@ def plan_of(dataset: ds.Dataset, dumps: Path) -> Plan:
         dataset=dataset,
         run="r",
         token_budget=1000,
+        source=Source(dataset.root + ".jsonl", "jsonl", (dataset.root + ".jsonl",)),
+        order=Order(),
     )
 
 

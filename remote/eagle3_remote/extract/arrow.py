@@ -12,29 +12,11 @@ from typing import Any
 
 from eagle3_remote.extract.collect import sync_dir
 from eagle3_remote.extract.dataset import ARROW_FILE, INFO_FILE, STATE_FILE, Dataset, write_json
-from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.input import Rules, Sample, parse, read_line
-from eagle3_remote.extract.journal import Entry
+from eagle3_remote.extract.input import Sample
 
 _BATCH_ROWS, _BATCH_TOKENS = 1000, 1_000_000
 _LIST = {"_type": "Sequence", "feature": {"_type": "Value", "dtype": "int64"}}
 FEATURES = {"input_ids": _LIST, "loss_mask": _LIST, "seq_len": {"_type": "Value", "dtype": "int64"}}
-
-
-def samples(data: str, entries: Iterable[Entry], rules: Rules) -> Iterator[Sample]:
-    """The lines of `entries` again, checked against their fingerprints.
-
-    Raises:
-        ExtractionError: the data file is not the one that was read.
-    """
-    with open(data, "rb") as file:
-        for entry in entries:
-            sample = parse(read_line(file, entry.line, entry.offset, entry.size), rules)
-            if not isinstance(sample, Sample) or sample.fingerprint != entry.fingerprint:
-                raise ExtractionError(
-                    f"{data} was changed while it was extracted: line {entry.line} has other token ids now."
-                )
-            yield sample
 
 
 def write(dataset: Dataset, rows: Iterable[Sample], fingerprint: str) -> None:

@@ -4,7 +4,7 @@
 
     data-00000-of-00001.arrow  dataset_info.json  state.json   written at the end (`arrow.write`)
     hidden_states/hs_<row>.safetensors                         one a stored sample
-    .eagle3/journal.sqlite3  manifest.json  lock               ours
+    .eagle3/journal.sqlite3  samples.bin  manifest.json  lock   ours
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import socket
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 from eagle3_remote.extract.collect import TMP_PREFIX, file_name, row_of, sync_dir
@@ -46,6 +47,10 @@ class Dataset:
     @property
     def journal(self) -> str:
         return os.path.join(self.ours, "journal.sqlite3")
+
+    @property
+    def spool(self) -> str:
+        return os.path.join(self.ours, "samples.bin")
 
     @property
     def manifest(self) -> str:
@@ -147,29 +152,28 @@ def _shown(value: Any) -> str:
 
 def settle(dataset: Dataset, journal: Journal, layers: int, hidden_size: int) -> Settled:
     """Bring journal and files together after whatever ended the last run. Files are believed over the journal."""
-    temporary = 0
-    sizes: dict[int, int] = {}
+    temporary = _remove_half_files(dataset)
+    finish_moves(dataset, journal)
+    missing = journal.set_present(_files(dataset))
+    found = (_adoptable(dataset, entry, layers, hidden_size) for entry in journal.found())
+    adopted = [file for file in found if file is not None]
+    journal.set_stored(adopted)
+    return Settled(missing, len(adopted), temporary)
+
+
+def _remove_half_files(dataset: Dataset) -> int:
+    half = [entry.path for entry in os.scandir(dataset.states) if entry.name.startswith(TMP_PREFIX)]
+    for path in half:
+        os.unlink(path)
+    return len(half)
+
+
+def _files(dataset: Dataset) -> Iterator[tuple[int, int]]:
+    """(row, bytes) of every file of states."""
     for entry in os.scandir(dataset.states):
         row = row_of(entry.name)
         if row is not None:
-            sizes[row] = entry.stat().st_size
-        elif entry.name.startswith(TMP_PREFIX):
-            os.unlink(entry.path)
-            temporary += 1
-    if journal.moves():
-        finish_moves(dataset, journal)
-        sizes = {row: os.path.getsize(os.path.join(dataset.states, file_name(row))) for row in _rows_on_disk(dataset)}
-    missing = [entry.line for entry in journal.stored() if sizes.get(entry.row) != entry.bytes]
-    journal.set_missing(missing)
-    unstored = journal.unstored_rows()
-    found = (_adoptable(dataset, unstored[row], layers, hidden_size) for row in sizes if row in unstored)
-    adopted = [file for file in found if file is not None]
-    journal.set_stored(adopted)
-    return Settled(len(missing), len(adopted), temporary)
-
-
-def _rows_on_disk(dataset: Dataset) -> set[int]:
-    return {row for row in map(row_of, os.listdir(dataset.states)) if row is not None}
+            yield row, entry.stat().st_size
 
 
 def _adoptable(dataset: Dataset, entry: Entry, layers: int, hidden_size: int) -> StoredFile | None:
@@ -207,13 +211,15 @@ def close_holes(dataset: Dataset, journal: Journal) -> None:
 
 def finish_moves(dataset: Dataset, journal: Journal) -> None:
     """Do what is left of the planned renames."""
-    planned = journal.moves()
-    done = moves_done([(entry.row, target) for entry, target in planned], _rows_on_disk(dataset))
-    left = planned[done:] if done is not None else _tell_apart(dataset, journal, planned)
-    for entry, target in left:
-        os.rename(_path(dataset, entry.row), _path(dataset, target))
-    sync_dir(dataset.states)
-    journal.moves_done()
+    while planned := journal.moves():
+        rows = {row for entry, target in planned for row in (entry.row, target)}
+        present = {row for row in rows if os.path.exists(_path(dataset, row))}
+        done = moves_done([(entry.row, target) for entry, target in planned], present)
+        left = planned[done:] if done is not None else _tell_apart(dataset, journal, planned)
+        for entry, target in left:
+            os.rename(_path(dataset, entry.row), _path(dataset, target))
+        sync_dir(dataset.states)
+        journal.moved(entry.line for entry, _ in planned)
 
 
 def _path(dataset: Dataset, row: int) -> str:

@@ -16,15 +16,16 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from eagle3_patch import layout
-from eagle3_remote.extract import checks, collect, space
+from eagle3_remote.extract import checks, collect, space, spool
 from eagle3_remote.extract.client import Client, ServerAway
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError, SampleFailure
 from eagle3_remote.extract.facts import check_server
-from eagle3_remote.extract.input import Sample, parse, read_line
+from eagle3_remote.extract.input import Sample
 from eagle3_remote.extract.journal import CHECKED, FAILED, SENT, WAITING, Entry, Journal
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.policy import Budget, Failures, Tuning
 from eagle3_remote.extract.progress import Reporter, say
+from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.storing import Storer
 from eagle3_remote.protocol import ExtractState
 
@@ -35,10 +36,13 @@ _QUEUE = 256
 
 
 class Flow:
-    """One run over what the journal has waiting."""
+    """One run over what the journal has waiting, and what the feeder still adds to it."""
 
-    def __init__(self, plan: Plan, journal: Journal, client: Client, reporter: Reporter, tuning: Tuning) -> None:
+    def __init__(
+        self, plan: Plan, journal: Journal, feeder: Feeder, client: Client, reporter: Reporter, tuning: Tuning
+    ) -> None:
         self._plan, self._journal, self._client, self._reporter, self._tuning = plan, journal, client, reporter, tuning
+        self._feeder = feeder
         self._threads = concurrent.futures.ThreadPoolExecutor(tuning.threads, "extract")
         self._wake = asyncio.Event()
         self._queue: collections.deque[Entry] = collections.deque()
@@ -65,7 +69,7 @@ class Flow:
         self._wake.set()
 
     async def run(self) -> None:
-        """Return when nothing is waiting any more, or after `stop`.
+        """Return when all was read and nothing is waiting any more, or after `stop`.
 
         Raises:
             ExtractionError: three failures of one kind in a row (exit code 7, 6 for time-outs), or the server stays away (6).
@@ -73,7 +77,12 @@ class Flow:
         commits = asyncio.create_task(self._storer.commit_until_closed())
         commits.add_done_callback(self._done)
         try:
-            await self._send_all()
+            loop = asyncio.get_running_loop()
+            self._feeder.added = lambda: loop.call_soon_threadsafe(self._wake.set)
+            try:
+                await self._send_all()
+            except ExtractionError as error:
+                self._give_up(error)
             while self._tasks:
                 await asyncio.wait(self._tasks)
         finally:
@@ -100,9 +109,12 @@ class Flow:
             if self._away is not None and not self._tasks:
                 await self._wait_for_server()
                 continue
+            all_read = self._feeder.done  # asked before the journal is, which gets the last samples first
             entry = self._next() if self._away is None else None
             if entry is None and self._away is None and not self._tasks:
-                return
+                if all_read:
+                    return
+                self._feeder.check()
             if entry is not None and (why := self._no_room(entry)) is None:
                 self._queue.popleft()
                 await self._start(entry)
@@ -189,23 +201,9 @@ class Flow:
                 self._budget.bytes -= self._plan.shape.file_bytes(entry.tokens)
                 await self._in_thread(lambda: collect.remove_dumps([folder]))
 
-    def _read(self, entry: Entry) -> Sample:
-        try:
-            with open(self._plan.spec.data, "rb") as file:
-                sample = parse(read_line(file, entry.line, entry.offset, entry.size), self._plan.rules)
-        except OSError as error:
-            raise ExtractionError(f"The data file cannot be read any more: {error}.") from None
-        if not isinstance(sample, Sample):
-            raise SampleFailure(
-                "input-changed" if sample.kind != "too-long" else "refused", f"line {entry.line}: {sample.reason}"
-            )
-        if sample.fingerprint != entry.fingerprint:
-            raise SampleFailure("input-changed", f"line {entry.line} has other token ids than when it was read")
-        return sample
-
     async def _prefill(self, rid: str, entry: Entry) -> Sample:
         try:
-            sample = await self._in_thread(lambda: self._read(entry))
+            sample = await self._in_thread(lambda: spool.read(self._plan.dataset.spool, entry))
             answer = await self._client.prefill(rid, sample.ids, self._timeout())
         finally:
             self._budget.tokens -= entry.tokens

@@ -1,7 +1,7 @@
-"""Prepared samples, one JSON object a line, checked before anything is sent.
+"""One prepared sample, checked before it is sent: as a line of JSON, or as a row of a table.
 
-A line is ``{"input_ids": [int, ...], "loss_mask": [0|1, ...] (optional), "id": ... (optional)}``; other keys are ignored. The file is
-streamed: a sample is found again by its byte offset. What is refused is said by line number and reason.
+A line is ``{"input_ids": [int, ...], "loss_mask": [0|1, ...] (optional), "id": ... (optional)}``; other keys are ignored. A row of a
+table has the same columns. What is refused is said by line number and reason.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import array
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is refused unread: 256 MiB is more than 20 million token ids."""
@@ -34,14 +33,12 @@ class Rules:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """A good line.
+    """A good sample.
 
-    `ids` and `mask` are int64, already cut. `mask` is all ones where the line has none (`has_mask` false).
+    `ids` and `mask` are int64, already cut. `mask` is all ones where the input has none (`has_mask` false).
     """
 
     line: int
-    offset: int
-    size: int
     ids: array.array[int]
     mask: array.array[int]
     has_mask: bool
@@ -65,23 +62,42 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Bad:
-    """A refused line."""
+    """A refused sample."""
 
     line: int
-    offset: int
-    size: int
     kind: str
     reason: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """One line of the file; `raw` is `None` where it is longer than `MAX_LINE_BYTES`."""
+    """One line of a JSON-lines file; `raw` is `None` where it is longer than `MAX_LINE_BYTES`."""
 
     number: int
+    """From 1."""
     offset: int
     size: int
+    """Bytes, its line end included."""
     raw: bytes | None
+
+    @property
+    def end(self) -> int:
+        """Where the next one begins."""
+        return self.offset + self.size
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of an Arrow or Parquet table, its cells as plain Python values."""
+
+    number: int
+    """From 1, over all files of the input."""
+    cells: dict[str, Any]
+
+    @property
+    def end(self) -> int:
+        """Rows are found by number: there is no offset to keep."""
+        return 0
 
 
 class _Refused(Exception):
@@ -95,46 +111,28 @@ def fingerprint(ids: array.array[int]) -> bytes:
     return hashlib.blake2b(ids.tobytes(), digest_size=16).digest()
 
 
-def lines(file: BinaryIO, digest: Any = None) -> Iterator[Line]:
-    """Every non-blank line with its number (from 1) and byte offset; `digest.update` sees every byte that is read."""
-    number, offset = 0, 0
-    while head := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        size = len(head)
-        if digest is not None:
-            digest.update(head)
-        whole = size <= MAX_LINE_BYTES or head.endswith(b"\n")
-        rest = b"" if whole else head
-        while rest and not rest.endswith(b"\n"):
-            rest = file.readline(1024 * 1024)
-            size += len(rest)
-            if digest is not None:
-                digest.update(rest)
-        if not whole:
-            yield Line(number, offset, size, None)
-        elif head.strip():
-            yield Line(number, offset, size, head)
-        offset += size
-
-
-def read_line(file: BinaryIO, number: int, offset: int, size: int) -> Line:
-    """The line at `offset` again."""
-    file.seek(offset)
-    return Line(number, offset, size, file.read(size))
-
-
-def parse(line: Line, rules: Rules) -> Sample | Bad:
-    """Check one line against `rules`; never raises for what a file can hold."""
+def parse(item: Line | Row, rules: Rules) -> Sample | Bad:
+    """Check one line or row against `rules`; never raises for what a file can hold."""
     try:
-        return _parse(line, rules)
+        return _sample(item.number, item.cells if isinstance(item, Row) else _cells(item), rules)
     except _Refused as refused:
-        return Bad(line.number, line.offset, line.size, refused.kind, str(refused))
+        return Bad(item.number, refused.kind, str(refused))
 
 
-def _parse(line: Line, rules: Rules) -> Sample:
+def too_long(tokens: int, rules: Rules) -> str | None:
+    """Why a sample of so many tokens is refused, or `None`."""
+    if tokens <= rules.max_tokens:
+        return None
+    return f"{tokens} tokens; this server takes at most {rules.max_tokens} ({rules.max_tokens_why})"
+
+
+def _cells(line: Line) -> dict[str, Any]:
     if line.raw is None:
         raise _Refused("line-too-long", f"the line has {line.size} bytes, more than {MAX_LINE_BYTES}")
-    record = _record(line.raw)
+    return _record(line.raw)
+
+
+def _sample(number: int, record: dict[str, Any], rules: Rules) -> Sample:
     if "input_ids" not in record:
         raise _Refused("no-input-ids", f"there is no input_ids; the keys are {_shown(sorted(record))}")
     ids = _ids(record["input_ids"], rules.vocab_size)
@@ -145,19 +143,15 @@ def _parse(line: Line, rules: Rules) -> Sample:
     if rules.max_seq_len:
         ids = ids[: rules.max_seq_len]
         mask = mask[: rules.max_seq_len] if mask is not None else None
-    if len(ids) > rules.max_tokens:
-        raise _Refused(
-            "too-long", f"{len(ids)} tokens; this server takes at most {rules.max_tokens} ({rules.max_tokens_why})"
-        )
+    if (why := too_long(len(ids), rules)) is not None:
+        raise _Refused("too-long", why)
     if mask is not None and not any(mask):
         after = f" after the cut to {rules.max_seq_len} tokens" if len(ids) < full else ""
         raise _Refused("no-loss", f"loss_mask is 0 everywhere{after}: there is nothing to learn from")
     return Sample(
-        line=line.number,
-        offset=line.offset,
-        size=line.size,
+        line=number,
         ids=array.array("q", ids),
-        mask=array.array("q", map(int, mask)) if mask is not None else array.array("q", [1]) * len(ids),
+        mask=array.array("q", mask) if mask is not None else array.array("q", [1]) * len(ids),
         has_mask=mask is not None,
         sample_id=_sample_id(record.get("id")),
         full_tokens=full,

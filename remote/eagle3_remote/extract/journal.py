@@ -1,7 +1,11 @@
 """One row a sample in ``.eagle3/journal.sqlite3``: what was read, sent, stored, refused.
 
-Not safe for use from two threads at once; the extraction uses it from one at a time. Commits survive a killed process; after a power
-loss the last ones may be gone, which is why the files on disk are believed over the journal (see `dataset.settle`).
+A `Journal` may be used from several threads; the reading of the input has one of its own, on the same file. Commits survive a killed
+process; after a power loss the last ones may be gone, which is why the files on disk are believed over the journal (see
+`dataset.settle`). Nothing here holds the whole input: five million samples are asked for in pieces.
+
+A sample's way: read (known, but not yet in the order of sending) -> waiting -> sent -> checked -> stored; or rejected (bad input), or
+failed (no right rows came).
 """
 
 from __future__ import annotations
@@ -9,29 +13,35 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from eagle3_remote.extract.input import Bad, Sample
+from eagle3_remote.extract.input import Bad, Rules, Sample, too_long
 
+READ = "read"
 WAITING, SENT, CHECKED, STORED, REJECTED, FAILED = "waiting", "sent", "checked", "stored", "rejected", "failed"
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS samples (
-    line INTEGER PRIMARY KEY, offset INTEGER NOT NULL, size INTEGER NOT NULL,
-    row INTEGER, target INTEGER, sample_id TEXT,
-    tokens INTEGER NOT NULL DEFAULT 0, loss_tokens INTEGER NOT NULL DEFAULT 0, full_tokens INTEGER NOT NULL DEFAULT 0,
-    has_mask INTEGER NOT NULL DEFAULT 0, fingerprint BLOB,
-    state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, kind TEXT, reason TEXT,
-    bytes INTEGER, crc32 INTEGER, stored_at REAL
+    line INTEGER PRIMARY KEY, row INTEGER, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0,
+    offset INTEGER, tokens INTEGER NOT NULL DEFAULT 0, loss_tokens INTEGER NOT NULL DEFAULT 0,
+    full_tokens INTEGER NOT NULL DEFAULT 0, has_mask INTEGER NOT NULL DEFAULT 0, fingerprint BLOB, sample_id TEXT,
+    kind TEXT, reason TEXT, bytes INTEGER, crc32 INTEGER, stored_at REAL, target INTEGER
 );
 CREATE INDEX IF NOT EXISTS by_row ON samples(row);
 CREATE INDEX IF NOT EXISTS waiting ON samples(attempts, row) WHERE state = 'waiting';
+CREATE INDEX IF NOT EXISTS moving ON samples(row) WHERE target IS NOT NULL;
 """
+FORMAT = 2
+_CHUNK = 20_000
+"""Rows changed in one transaction where the whole table is gone through."""
+_MOVES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,9 +49,12 @@ class Entry:
     """One valid sample as the journal knows it. `bytes` and `crc32` are those of its stored file."""
 
     line: int
+    """Its number in the input, from 1."""
     offset: int
-    size: int
+    """Where its record begins in ``samples.bin`` (`spool.read`)."""
+    has_mask: bool
     row: int
+    """Its place in the dataset."""
     tokens: int
     fingerprint: bytes
     state: str
@@ -66,6 +79,7 @@ class Counts:
     """Absolute counters."""
 
     total: int = 0
+    """Samples read so far, but for those that are not asked for."""
     stored: int = 0
     rejected: int = 0
     failed: int = 0
@@ -80,7 +94,27 @@ class Counts:
     """Tokens of the longest valid sample."""
 
 
-_ENTRY = "line, offset, size, row, tokens, fingerprint, state, attempts, bytes, crc32"
+_ENTRY = "line, offset, has_mask, row, tokens, fingerprint, state, attempts, bytes, crc32"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How far the input was read; changes together with the samples."""
+
+    number: int = 0
+    """Items passed, blank lines included."""
+    offset: int = 0
+    spool: int = 0
+    """Bytes of ``samples.bin`` that count."""
+    fraction: float = 0.0
+    """Of the bytes of the input."""
+    ended: bool = False
+    """The source was read to its end."""
+    refused: bool = False
+    """The input would not do; the next run reads anew."""
+    same_ids: int = 0
+    """Samples that repeat the ids of an earlier one."""
+    same_name: int = 0
 
 
 class Journal:
@@ -92,7 +126,8 @@ class Journal:
     """
 
     def __init__(self, path: str) -> None:
-        self._db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+        self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         with self._writing():
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
@@ -103,19 +138,20 @@ class Journal:
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, kept whole or not at all."""
-        try:
-            if self._db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
-                self._db.execute("PRAGMA journal_mode=WAL")
+        with self._lock:
+            try:
+                if self._db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+                    self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
-            self._db.execute("BEGIN")
-            yield self._db
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError) and "disk is full" in str(error):
-                raise OSError(errno.ENOSPC, "no space for the journal") from None
-            raise
+                self._db.execute("BEGIN IMMEDIATE")
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException as error:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError) and "disk is full" in str(error):
+                    raise OSError(errno.ENOSPC, "no space for the journal") from None
+                raise
 
     # facts
 
@@ -127,35 +163,98 @@ class Journal:
     def put(self, key: str, value: Any) -> None:
         """Keep a fact (any JSON value)."""
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+            _put(db, key, value)
 
     # reading the input
 
+    def reading(self) -> Reading:
+        """How far the input was read."""
+        return Reading(**(self.get("reading") or {}))
+
     def clear_samples(self) -> None:
-        """Forget a reading that did not come to its end."""
+        """Forget what was read, to begin anew."""
         with self._writing() as db:
             db.execute("DELETE FROM samples")
+            db.execute("DELETE FROM meta")
 
-    def add(self, batch: Iterable[Sample | Bad], next_row: int) -> int:
-        """Add read lines; valid ones get the rows from `next_row` on. Returns the next free row."""
-        good, bad = [], []
-        for item in batch:
-            if isinstance(item, Bad):
-                bad.append((item.line, item.offset, item.size, item.kind, item.reason))
-                continue
-            head = (item.line, item.offset, item.size, next_row, item.sample_id)
-            good.append((*head, item.tokens, item.loss_tokens, item.full_tokens, item.has_mask, item.fingerprint))
-            next_row += 1
+    def add(self, good: Iterable[tuple[Sample, int]], bad: Iterable[Bad], reading: Reading, *, ordered: bool) -> None:
+        """Add what was read, each good sample with its offset in ``samples.bin``, and how far that is.
+
+        Samples wait at once, in the rows after the last one, where the order of the input is the order of sending (`ordered`);
+        else `give_rows` gives them theirs.
+        """
+        values = [
+            (one.line, at, one.sample_id, one.tokens, one.loss_tokens, one.full_tokens, one.has_mask, one.fingerprint)
+            for one, at in good
+        ]
         with self._writing() as db:
+            row = _next_row(db) if ordered else None
+            state = WAITING if ordered else READ
             db.executemany(
-                "INSERT INTO samples (line, offset, size, state, kind, reason) VALUES (?, ?, ?, 'rejected', ?, ?)", bad
+                "INSERT INTO samples (line, state, kind, reason) VALUES (?, 'rejected', ?, ?)",
+                [(one.line, one.kind, one.reason) for one in bad],
             )
             db.executemany(
-                "INSERT INTO samples (line, offset, size, row, sample_id, tokens, loss_tokens, full_tokens, has_mask,"
-                " fingerprint, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'waiting')",
-                good,
+                "INSERT INTO samples (line, offset, sample_id, tokens, loss_tokens, full_tokens, has_mask, fingerprint,"
+                " row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*one, None if row is None else row + at, state) for at, one in enumerate(values)],
             )
-        return next_row
+            _put(db, "reading", dataclasses.asdict(reading))
+
+    def give_rows(self, limit: int, seed: int | None) -> Iterator[Counts]:
+        """Samples that were only read get the rows after the last one and wait: in the order of the input, or shuffled by `seed`.
+
+        `limit` is the number of rows there may be (with a seed), or the last line that is asked for; 0: all. Yields what each step
+        adds to the counters.
+        """
+        with self._writing() as db:
+            first = _next_row(db)
+            db.create_function("place", 1, _place(seed), deterministic=True)
+            db.execute("DROP TABLE IF EXISTS temp.places")
+            bound, most = "? = ?", -1
+            if limit and seed is None:
+                bound = "line <= ? + 0 * ?"
+            elif limit:
+                most = max(limit - first, 0)
+            # A table of its own, so that SQLite sorts on disk.
+            db.execute(
+                "CREATE TEMP TABLE places AS SELECT line, tokens, full_tokens > tokens, has_mask FROM samples"
+                f" WHERE state = 'read' AND {bound} ORDER BY place(line), line LIMIT ?",
+                (limit, limit, most),
+            )
+        for at, chunk in self._chunks("places"):
+            with self._writing() as db:
+                db.executemany(
+                    "UPDATE samples SET row = ?, state = 'waiting' WHERE line = ?",
+                    [(first + at + i, line) for i, (line, *_) in enumerate(chunk)],
+                )
+            lengths = [tokens for _, tokens, _, _ in chunk]
+            yield Counts(
+                total=len(chunk),
+                waiting=len(chunk),
+                tokens_total=sum(lengths),
+                cut=sum(cut for _, _, cut, _ in chunk),
+                no_mask=sum(not mask for *_, mask in chunk),
+                largest=max(lengths),
+            )
+
+    def take_rows(self, limit: int, seed: int | None) -> None:
+        """What waits beyond `limit` (a row with a seed, else a line) is not asked for any more; 0: nothing is beyond."""
+        if limit:
+            beyond = "row >= ?" if seed is not None else "line > ?"
+            with self._writing() as db:
+                db.execute(
+                    f"UPDATE samples SET state = 'read', row = NULL WHERE state = 'waiting' AND {beyond}", (limit,)
+                )
+
+    def _chunks(self, table: str) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
+        """(rows before it, rows) of a temporary table, in pieces, in its order."""
+        at = 0
+        while chunk := self._db.execute(
+            f"SELECT * FROM temp.{table} WHERE rowid > ? ORDER BY rowid LIMIT ?", (at, _CHUNK)
+        ).fetchall():
+            yield at, chunk
+            at += len(chunk)
 
     # sending and storing
 
@@ -165,24 +264,36 @@ class Journal:
         Failed ones come last, by their attempts. Those that lost their row when holes were closed get new ones at the end.
         """
         with self._writing() as db:
-            top = db.execute("SELECT coalesce(max(row), -1) FROM samples").fetchone()[0]
-            rowless = db.execute(
-                "SELECT line FROM samples WHERE state = 'failed' AND row IS NULL ORDER BY line"
-            ).fetchall()
+            top = _next_row(db)
+            rowless = db.execute("SELECT line FROM samples WHERE state = 'failed' AND row IS NULL ORDER BY line")
             db.executemany(
-                "UPDATE samples SET row = ? WHERE line = ?", [(at, line) for at, (line,) in enumerate(rowless, top + 1)]
+                "UPDATE samples SET row = ? WHERE line = ?",
+                [(at, line) for at, (line,) in enumerate(rowless.fetchall(), top)],
             )
             db.execute(
                 "UPDATE samples SET state = 'waiting', kind = NULL, reason = NULL"
                 " WHERE state IN ('sent', 'checked', 'failed')"
             )
 
+    def refuse_longer(self, rules: Rules) -> int:
+        """Reject samples that wait and are longer than the server takes now; returns how many."""
+        with self._writing() as db:
+            longer = db.execute(
+                "SELECT line, tokens FROM samples WHERE state IN ('waiting', 'read') AND tokens > ?",
+                (rules.max_tokens,),
+            ).fetchall()
+            db.executemany(
+                "UPDATE samples SET state = 'rejected', kind = 'too-long', reason = ?, row = NULL WHERE line = ?",
+                [(too_long(tokens, rules), line) for line, tokens in longer],
+            )
+        return len(longer)
+
     def waiting(self, limit: int) -> list[Entry]:
         """The next samples to send: untried ones in row order, then those that were tried before."""
         found = self._db.execute(
             f"SELECT {_ENTRY} FROM samples WHERE state = 'waiting' ORDER BY attempts, row LIMIT ?", (limit,)
         ).fetchall()
-        return [Entry(*row) for row in found]
+        return [_entry(row) for row in found]
 
     def set_state(self, line: int, state: str) -> None:
         """Note a step; `sent` also counts an attempt."""
@@ -215,39 +326,87 @@ class Journal:
                 [(line,) for line in lines],
             )
 
+    def set_present(self, files: Iterable[tuple[int, int]]) -> int:
+        """Compare with (row, bytes) of the files on disk: stored samples without theirs wait again. Returns how many.
+
+        `found` knows the files from then on.
+        """
+        with self._writing() as db:
+            db.execute("DROP TABLE IF EXISTS temp.present")
+            db.execute("CREATE TEMP TABLE present (row INTEGER PRIMARY KEY, size INTEGER)")
+            db.executemany("INSERT OR REPLACE INTO temp.present VALUES (?, ?)", files)
+            return db.execute(
+                "UPDATE samples SET state = 'waiting', bytes = NULL, crc32 = NULL, stored_at = NULL, target = NULL"
+                " WHERE state = 'stored' AND NOT EXISTS"
+                " (SELECT 1 FROM temp.present p WHERE p.row = samples.row AND p.size = samples.bytes)"
+            ).rowcount
+
+    def found(self) -> list[Entry]:
+        """Valid samples that are not stored but have a file by `set_present`; few, for files are journalled at once."""
+        found = self._db.execute(
+            f"SELECT {_ENTRY} FROM samples JOIN temp.present USING (row) WHERE state != 'stored' ORDER BY row"
+        ).fetchall()
+        return [_entry(row) for row in found]
+
     # closing the holes
 
     def plan_moves(self) -> None:
-        """Give every stored sample its place without holes, and take the row from failed ones."""
+        """Give every stored sample that is not in its place that place, without holes, and take the row from failed ones."""
         with self._writing() as db:
             db.execute("UPDATE samples SET row = NULL WHERE state = 'failed'")
-            stored = db.execute("SELECT line FROM samples WHERE state = 'stored' ORDER BY row").fetchall()
-            places = [(at, line) for at, (line,) in enumerate(stored)]
-            db.executemany("UPDATE samples SET target = ? WHERE line = ?", places)
+            db.execute("DROP TABLE IF EXISTS temp.places")
+            db.execute(
+                "CREATE TEMP TABLE places AS SELECT place, line FROM (SELECT line, row,"
+                " row_number() OVER (ORDER BY row) - 1 AS place FROM samples WHERE state = 'stored')"
+                " WHERE place != row ORDER BY place"
+            )
+        for _, chunk in self._chunks("places"):
+            with self._writing() as db:
+                db.executemany("UPDATE samples SET target = ? WHERE line = ?", chunk)
 
     def moves(self) -> list[tuple[Entry, int]]:
-        """Stored samples whose file moves (or has moved) to another row, ascending, each with that row."""
+        """The next stored samples whose file moves (or has moved) to another row, ascending, each with that row."""
         found = self._db.execute(
-            f"SELECT {_ENTRY}, target FROM samples WHERE state = 'stored' AND target != row ORDER BY row"
+            f"SELECT {_ENTRY}, target FROM samples WHERE target IS NOT NULL ORDER BY row LIMIT ?", (_MOVES,)
         ).fetchall()
-        return [(Entry(*row[:-1]), row[-1]) for row in found]
+        return [(_entry(row[:-1]), row[-1]) for row in found]
 
-    def moves_done(self) -> None:
-        """Every file lies at its planned row."""
+    def moved(self, lines: Iterable[int]) -> None:
+        """The files of these samples lie at their planned rows."""
         with self._writing() as db:
-            db.execute("UPDATE samples SET row = target, target = NULL WHERE target IS NOT NULL")
+            db.executemany(
+                "UPDATE samples SET row = target, target = NULL WHERE line = ? AND target IS NOT NULL",
+                [(line,) for line in lines],
+            )
 
     # asking
 
     def stored(self) -> Iterator[Entry]:
         """Stored samples in row order."""
         for row in self._db.execute(f"SELECT {_ENTRY} FROM samples WHERE state = 'stored' ORDER BY row"):
-            yield Entry(*row)
+            yield _entry(row)
 
-    def unstored_rows(self) -> dict[int, Entry]:
-        """Valid samples without a stored file, by row."""
-        found = self._db.execute(f"SELECT {_ENTRY} FROM samples WHERE row IS NOT NULL AND state != 'stored'")
-        return {row[3]: Entry(*row) for row in found}
+    def unstored_rows(self) -> Iterator[int]:
+        """Rows of valid samples without a stored file."""
+        for (row,) in self._db.execute("SELECT row FROM samples WHERE row IS NOT NULL AND state != 'stored'"):
+            yield row
+
+    def fingerprint(self, line: int) -> bytes | None:
+        """That of the sample of a line."""
+        found = self._db.execute("SELECT fingerprint FROM samples WHERE line = ?", (line,)).fetchone()
+        return None if found is None else found[0]
+
+    def has_samples(self) -> bool:
+        """Whether there is any sample that was not refused."""
+        return bool(
+            self._db.execute("SELECT 1 FROM samples WHERE state NOT IN ('rejected', 'read') LIMIT 1").fetchone()
+        )
+
+    def names(self) -> Iterator[tuple[int, bytes, str | None]]:
+        """(line, fingerprint, id) of every sample that was not refused, in input order."""
+        yield from self._db.execute(
+            "SELECT line, fingerprint, sample_id FROM samples WHERE state != 'rejected' ORDER BY line"
+        )
 
     def problems(self, limit: int) -> list[tuple[int, str, str, str]]:
         """(line, state, kind, reason) of refused and failed samples, in input order."""
@@ -257,20 +416,14 @@ class Journal:
             (limit,),
         ).fetchall()
 
-    def duplicates(self) -> dict[str, int]:
-        """How many valid samples repeat the ids, and how many the id, of an earlier one."""
-        row = self._db.execute(
-            "SELECT count(fingerprint) - count(DISTINCT fingerprint), count(sample_id) - count(DISTINCT sample_id) FROM samples"
-        ).fetchone()
-        return {"input_ids": row[0], "id": row[1]}
-
     def counts(self) -> Counts:
         """The counters, from the table."""
         row = self._db.execute(
             """SELECT count(*), total(state = 'stored'), total(state = 'rejected'), total(state = 'failed'),
-                total(state IN ('waiting', 'sent', 'checked')), total(tokens), total(tokens * (state = 'stored')),
-                total(bytes * (state = 'stored')), total(full_tokens > tokens), total(state != 'rejected' AND has_mask = 0),
-                coalesce(max(tokens), 0) FROM samples"""
+                total(state IN ('waiting', 'sent', 'checked')), total(tokens * (state != 'rejected')),
+                total(tokens * (state = 'stored')), total(bytes * (state = 'stored')),
+                total(state != 'rejected' AND full_tokens > tokens), total(state != 'rejected' AND has_mask = 0),
+                coalesce(max(tokens * (state != 'rejected')), 0) FROM samples WHERE state != 'read'"""
         ).fetchone()
         return Counts(*(int(value) for value in row))
 
@@ -284,7 +437,32 @@ def open_readonly(path: str) -> Journal:
     if not os.path.exists(path):
         raise FileNotFoundError(path)
     journal = Journal.__new__(Journal)
+    journal._lock = threading.RLock()
     # Not mode=ro: reading a WAL journal after a crash needs its shared-memory file, which is made on the fly.
     journal._db = sqlite3.connect(path, timeout=30, isolation_level=None)
     journal._db.execute("PRAGMA query_only=ON")
     return journal
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    line, offset, has_mask, *rest = row
+    return Entry(line, offset, bool(has_mask), *rest)
+
+
+def _put(db: sqlite3.Connection, key: str, value: Any) -> None:
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, json.dumps(value)))
+
+
+def _next_row(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT coalesce(max(row), -1) + 1 FROM samples").fetchone()[0])
+
+
+def place(line: int, seed: int | None) -> int:
+    """What samples are ordered by: their line, or 63 bits of BLAKE2b over seed and line; the same on every machine and shard."""
+    if seed is None:
+        return line
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{line}".encode(), digest_size=8).digest(), "big") >> 1
+
+
+def _place(seed: int | None) -> Callable[[int], int]:
+    return lambda line: place(line, seed)

@@ -35,7 +35,7 @@ def server_launch(run_dir: str) -> tuple[list[str], dict[str, str]]:
 def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[str, Any]:
     """The manifest of the dataset as it is now."""
     counts, kept = journal.counts(), journal.get("identity") or {}
-    dump = journal.get("dump") or {}
+    dump, reading = journal.get("dump") or {}, journal.reading()
     argv, env = server_launch(run_dir)
     return {
         "format": FORMAT,
@@ -53,7 +53,15 @@ def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[st
             "architecture": plan.model.architecture,
             "fingerprint": plan.model.fingerprint,
         },
-        "data": {"path": os.path.abspath(plan.spec.data), "blake2b": kept.get("data"), "limit": plan.spec.limit},
+        "data": {
+            "path": os.path.abspath(plan.spec.data),
+            "kind": plan.source.kind,
+            "blake2b": kept.get("data"),
+            "blake2b_means": "of sizes and sampled bytes of the files: head, tail and 64 blocks between",
+            "limit": plan.spec.limit,
+            "shuffle": plan.spec.shuffle,
+            "shard": str(plan.order.shard),
+        },
         "max_seq_len": plan.spec.max_seq_len,
         "server": {
             "sglang_version": dump.get("sglang_version") or plan.server.version,
@@ -70,7 +78,7 @@ def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[st
             "failed": counts.failed,
             "cut": counts.cut,
             "without_loss_mask": counts.no_mask,
-            "duplicates": journal.get("duplicates") or {},
+            "duplicates": {"input_ids": reading.same_ids, "id": reading.same_name},
             "tokens": counts.tokens_stored,
             "bytes": counts.bytes_stored,
         },

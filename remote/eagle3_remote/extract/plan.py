@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-import threading
 import time
 from typing import Any
 
 from eagle3_patch import layout
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.extract import reading, space
+from eagle3_remote.extract import shards, sources, space
 from eagle3_remote.extract.client import Client, ServerAway
 from eagle3_remote.extract.collect import sweep
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError
@@ -25,8 +24,10 @@ from eagle3_remote.extract.facts import (
     served_dtype,
 )
 from eagle3_remote.extract.input import Rules
-from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.journal import FORMAT as JOURNAL_FORMAT
+from eagle3_remote.extract.journal import Counts, Journal
 from eagle3_remote.extract.progress import Reporter, say
+from eagle3_remote.extract.reading import Feeder, Order
 from eagle3_remote.protocol import ExtractSpec
 
 _CHUNK_WHEN_OFF = 8192
@@ -47,18 +48,16 @@ class Plan:
     run: str
     """Part of every request id of this process; earlier runs' are in the journal."""
     token_budget: int
+    source: sources.Source
+    order: Order
 
 
 def check_spec(spec: ExtractSpec) -> None:
     """Refuse what needs no server to be seen.
 
     Raises:
-        ExtractionError: no data file, no dump directory, no server, or values that cannot be.
+        ExtractionError: no dump directory, no server, or values that cannot be.
     """
-    if not os.path.isfile(spec.data):
-        raise ExtractionError(f"The data file {spec.data} does not exist or is not a file.")
-    if not os.access(spec.data, os.R_OK):
-        raise ExtractionError(f"The data file {spec.data} cannot be read by this user.")
     if not os.path.isdir(spec.dump_dir):
         raise ExtractionError(f"The dump directory {spec.dump_dir!r} does not exist: it is made by the patched server.")
     if not spec.server_url:
@@ -69,6 +68,8 @@ def check_spec(spec: ExtractSpec) -> None:
         )
     if spec.on_bad not in ("skip", "stop"):
         raise ExtractionError(f"Bad samples are met with 'skip' or 'stop', not {spec.on_bad!r}.")
+    if spec.duplicates not in ("keep", "skip"):
+        raise ExtractionError(f"Repeated samples are met with 'keep' or 'skip', not {spec.duplicates!r}.")
     if spec.max_seq_len < 0 or spec.limit < 0 or spec.tokens_in_flight < 0:
         raise ExtractionError("max_seq_len, limit and tokens_in_flight cannot be negative.")
 
@@ -79,6 +80,7 @@ async def make_plan(spec: ExtractSpec, dataset: ds.Dataset, client: Client, run:
     Raises:
         ExtractionError: they do not fit each other or the extraction; exit code 6 where there is no server.
     """
+    source = sources.find(spec.data)
     model = read_model(spec.model)
     try:
         server = await client.facts(model)
@@ -105,61 +107,69 @@ async def make_plan(spec: ExtractSpec, dataset: ds.Dataset, client: Client, run:
         dataset=dataset,
         run=run,
         token_budget=min(spec.tokens_in_flight or 4 * chunk, server.max_total_tokens),
+        source=source,
+        order=Order(
+            limit=spec.limit,
+            seed=spec.shuffle,
+            shard=shards.parse(spec.shard) if spec.shard else shards.WHOLE,
+            on_bad=spec.on_bad,
+            duplicates=spec.duplicates,
+        ),
     )
 
 
-def identity(plan: Plan, data: str) -> dict[str, Any]:
-    """What must be the same for a dataset to be continued."""
+def identity(plan: Plan) -> dict[str, Any]:
+    """What must be the same for a dataset to be continued. How many samples are asked for is no part of it."""
     return {
         "model": plan.model.fingerprint,
-        "data": data,
+        "data": plan.source.identity(),
         "boundaries": list(plan.boundaries),
         "final": plan.spec.final,
         "max_seq_len": plan.spec.max_seq_len,
-        "limit": plan.spec.limit,
         "dtype": served_dtype(plan.server, plan.model),
+        "shuffle": plan.spec.shuffle,
+        "shard": str(plan.order.shard),
+        "layout": JOURNAL_FORMAT,
     }
 
 
-def open_journal(plan: Plan, reporter: Reporter, stop: threading.Event) -> Journal:
-    """Read the input into the journal, or take up an earlier run's. Blocking; the dataset is locked.
+def open_journal(plan: Plan) -> Journal:
+    """The journal of the dataset, new or taken up. Blocking; the dataset is locked.
 
     Raises:
-        ExtractionError: the input will not do, or the dataset was made with other settings.
-        reading.Stopped: stopped while reading.
+        ExtractionError: the dataset was made with other settings.
     """
-    spec, path = plan.spec, plan.dataset.journal
-    journal = Journal(path)
-    kept = journal.get("identity")
-    same_file = kept is not None and journal.get("data_stat") == reading.stat_of(spec.data)
-    if kept is not None:
-        asked = identity(plan, kept["data"] if same_file else reading.data_digest(spec.data, spec.limit))
-        wrong = ds.difference(kept, asked)
-        if wrong is None:
-            return journal
-        if journal.counts().stored:
-            raise ExtractionError(
-                f"{plan.dataset.root} was begun with other settings: {wrong}. Continue it with the same ones, or choose another --out."
-            )
+    journal = Journal(plan.dataset.journal)
+    kept, asked = journal.get("identity"), identity(plan)
+    wrong = ds.difference(kept, asked) if kept is not None else None
+    if wrong is not None and journal.counts().stored:
+        raise ExtractionError(
+            f"{plan.dataset.root} was begun with other settings: {wrong}. Continue it with the same ones, or choose another --out."
+        )
+    if wrong is not None:
         say(f"Nothing was stored yet under the earlier settings ({wrong}): beginning anew.")
-        journal.put("identity", None)
-    before = reading.stat_of(spec.data)
-    digest = reading.read_input(
-        journal, spec.data, plan.rules, limit=spec.limit, on_bad=spec.on_bad, stop=stop, seen=reporter.seen
-    )
-    if reading.stat_of(spec.data) != before:
-        raise ExtractionError(f"{spec.data} was changed while it was read: start again when it is complete.")
-    journal.put("duplicates", journal.duplicates())
-    journal.put("begun_at", time.time())
-    journal.put("data_stat", before)
-    journal.put("identity", identity(plan, digest))
+        journal.clear_samples()
+    if kept is None or wrong is not None:
+        journal.put("identity", asked)
+        journal.put("begun_at", time.time())
+    journal.put("unit", plan.source.unit)
     return journal
+
+
+def feeder_of(plan: Plan, reporter: Reporter) -> Feeder:
+    """What reads the input of this plan, or what is left of it."""
+    return Feeder(plan.dataset.journal, plan.dataset.spool, plan.source, plan.rules, plan.order, read=reporter.read)
 
 
 def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     """Settle what an earlier run left, and load the counters. Blocking."""
     settled = ds.settle(plan.dataset, journal, plan.shape.layers, plan.shape.hidden_size)
     journal.requeue()
+    refused = journal.refuse_longer(plan.rules)
+    journal.take_rows(plan.order.rows, plan.order.seed)
+    if not plan.order.whole_first or journal.reading().ended:
+        for _ in journal.give_rows(plan.order.rows, plan.order.seed):
+            pass
     runs = journal.get("runs") or []
     swept = sweep(plan.spec.dump_dir, runs, set())
     journal.put("runs", [*runs, plan.run])
@@ -169,23 +179,47 @@ def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
         (settled.missing, "stored files were missing or had another size; their samples are extracted again"),
         (settled.temporary, "half files of an interrupted run were removed"),
         (swept, "left-over dumps of earlier runs were removed"),
+        (refused, f"samples are longer than this server takes ({plan.rules.max_tokens} tokens) and were refused"),
     ]
     for number, text in notes:
         if number:
             say(f"{number} {text}.")
     counts = reporter.counts
-    say(
-        f"{counts.total} samples: {counts.stored} stored, {counts.waiting} to do, {counts.rejected} rejected, {counts.cut} cut."
-    )
+    if counts.total:
+        say(f"Taken up: {counts.stored} stored, {counts.waiting} to do, {counts.rejected} rejected.")
+
+
+def read_to_the_end(plan: Plan, journal: Journal, reporter: Reporter) -> None:
+    """Say what the whole input holds; the totals are final from here on."""
+    if reporter.total_final:
+        return
+    counts, reading = reporter.counts, journal.reading()
+    reporter.total_final = True
+    say(f"The input is read: {counts.total} samples, {counts.rejected} rejected, {counts.cut} cut.")
     if counts.no_mask:
         say(f"{counts.no_mask} samples have no loss_mask: all their tokens count.")
-    for name, number in (journal.get("duplicates") or {}).items():
+    done = "refused" if plan.order.duplicates == "skip" else "extracted"
+    for name, number in (("input_ids", reading.same_ids), ("id", reading.same_name)):
         if number:
-            say(f"{number} samples repeat the {name} of an earlier one; each is extracted.")
+            say(
+                f"{number} samples repeat the {name} of an earlier one"
+                + (f"; each is {done}." if name == "input_ids" else ".")
+            )
 
 
-def check_space(plan: Plan, reporter: Reporter) -> None:
-    """Compare what is still to be written with what is free.
+def forecast(plan: Plan, counts: Counts, fraction: float) -> tuple[int, int]:
+    """(samples, tokens) of the whole dataset, from the `fraction` of the input that was read."""
+    samples = counts.total - counts.rejected
+    if fraction >= 1 or not samples:
+        return samples, counts.tokens_total
+    whole = samples / max(fraction, 1e-9)
+    if plan.order.limit:
+        whole = min(whole, plan.order.shard.share(plan.order.limit))
+    return max(round(whole), samples), max(round(whole * counts.tokens_total / samples), counts.tokens_total)
+
+
+def check_space(plan: Plan, journal: Journal, reporter: Reporter) -> None:
+    """Compare what is still to be written with what is free; what is not read yet is taken to be like what is.
 
     Raises:
         ExtractionError: it will not fit, or the longest sample does not fit into the dump directory.
@@ -193,8 +227,10 @@ def check_space(plan: Plan, reporter: Reporter) -> None:
     counts = reporter.counts
     if not counts.waiting:
         return
-    files = counts.waiting
-    need = plan.shape.dataset_bytes(counts.tokens_total - counts.tokens_stored, files) + space.JOURNAL_FIXED
+    reading = journal.reading()
+    samples, tokens = forecast(plan, counts, 1.0 if reading.ended else reading.fraction)
+    files = samples - counts.stored
+    need = plan.shape.dataset_bytes(tokens - counts.tokens_stored, files) + space.JOURNAL_FIXED
     refused, warned = space.judge(need, files + 16, space.room(plan.dataset.root), plan.dataset.root)
     if refused:
         raise ExtractionError(refused)
@@ -208,13 +244,16 @@ def check_space(plan: Plan, reporter: Reporter) -> None:
         )
 
 
-async def settle_plan(plan: Plan, reporter: Reporter, stop: threading.Event) -> Journal:
-    """Journal, resume and space, off the event loop's thread; progress goes on being written."""
-    task = asyncio.create_task(asyncio.to_thread(open_journal, plan, reporter, stop))
+async def settle_plan(plan: Plan, reporter: Reporter) -> Journal:
+    """Journal and resume, off the event loop's thread; progress goes on being written."""
+
+    def settle() -> Journal:
+        journal = open_journal(plan)
+        take_up(plan, journal, reporter)
+        return journal
+
+    task = asyncio.create_task(asyncio.to_thread(settle))
     while not task.done():
         reporter.tick()
         await asyncio.wait([task], timeout=0.5)
-    journal = task.result()
-    await asyncio.to_thread(take_up, plan, journal, reporter)
-    check_space(plan, reporter)
-    return journal
+    return task.result()

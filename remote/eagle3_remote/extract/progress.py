@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import sys
+import threading
 import time
 
 from eagle3_remote.extract.journal import Counts
@@ -23,7 +24,7 @@ def say(text: str) -> None:
 
 
 class Reporter:
-    """Keeps the counters of a run and writes them out. Used from the event loop's thread, but for `seen`."""
+    """Keeps the counters of a run and writes them out. Used from the event loop's thread, but for `read`."""
 
     def __init__(self, run_dir: str, spec: ExtractSpec) -> None:
         self._path = os.path.join(run_dir, "progress.json")
@@ -36,13 +37,20 @@ class Reporter:
         self.state = ExtractState.PLANNING
         self.sentence = "Reading the input."
         self.counts = Counts()
+        self.total_final = False
+        self._lock = threading.Lock()
         self.in_flight = 0
         self.tokens_in_flight = 0
 
-    def seen(self, samples: int) -> None:
-        """How much of the input was read; called from the reading thread."""
-        self.counts = dataclasses.replace(self.counts, total=samples)
-        self.sentence = f"Reading the input: {samples} samples so far."
+    def read(self, more: Counts, number: int) -> None:
+        """What the reading of the input adds, and how many samples it has passed; called from its thread."""
+        with self._lock:
+            now = dataclasses.asdict(self.counts)
+            added = dataclasses.asdict(more)
+            largest = max(self.counts.largest, more.largest)
+            self.counts = Counts(**{**{key: now[key] + added[key] for key in now}, "largest": largest})
+        if self.state is ExtractState.PLANNING:
+            self.sentence = f"Reading the input: {number} samples so far."
 
     def sending(self) -> None:
         """From here on the rates count."""
@@ -50,15 +58,16 @@ class Reporter:
 
     def moved(self, *, stored: int = 0, failed: int = 0, tokens: int = 0, bytes_: int = 0) -> None:
         """Samples that left the waiting ones."""
-        now = self.counts
-        self.counts = dataclasses.replace(
-            now,
-            stored=now.stored + stored,
-            failed=now.failed + failed,
-            waiting=now.waiting - stored - failed,
-            tokens_stored=now.tokens_stored + tokens,
-            bytes_stored=now.bytes_stored + bytes_,
-        )
+        with self._lock:
+            now = self.counts
+            self.counts = dataclasses.replace(
+                now,
+                stored=now.stored + stored,
+                failed=now.failed + failed,
+                waiting=now.waiting - stored - failed,
+                tokens_stored=now.tokens_stored + tokens,
+                bytes_stored=now.bytes_stored + bytes_,
+            )
 
     def enter(self, state: ExtractState, sentence: str) -> None:
         """Change the state; the sentence is also a line of the log, a paused one (its figures change) once."""
@@ -99,6 +108,7 @@ class Reporter:
             bytes_total=total,
             elapsed=time.monotonic() - self._began,
             cut=counts.cut,
+            total_final=self.total_final,
         )
         if rates is None:
             return status
@@ -108,7 +118,7 @@ class Reporter:
             tokens_per_s=rates.tokens,
             bytes_per_s=rates.bytes,
             mean_samples_per_s=rates.mean_samples,
-            eta=rates.eta if self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
+            eta=rates.eta if self.total_final and self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
         )
 
     def write(self) -> None:
@@ -127,7 +137,7 @@ class Reporter:
 
 def line(status: ExtractStatus) -> str:
     """A progress line for a person."""
-    wanted = status.total - status.rejected
+    wanted = f"{status.total - status.rejected}{'' if status.total_final else '+'}"
     text = f"{status.stored}/{wanted} samples, {gigabytes(status.bytes_stored)}, {status.samples_per_s:.1f} samples/s, "
     text += f"{status.tokens_per_s:.0f} tokens/s, {status.in_flight} in flight"
     if status.eta is not None:

@@ -1,96 +1,301 @@
-"""Read the whole input once into the journal, or find that an earlier run did."""
+"""The input is read once, into journal and ``samples.bin``, by a thread of its own while samples are already sent.
+
+What was read is kept: a run that goes on takes the reading up where it ended. The order of sending is that of the input, so that the
+first sample is on its way after the first hundred lines. Two things need all of the input first: a shuffled order, and `on_bad`
+``stop``, which promises that nothing is sent where one sample is bad.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import os
+import dataclasses
 import threading
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
+from typing import Any
 
+from eagle3_remote.extract import spool
+from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.input import Bad, Rules, Sample, lines, parse
-from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.input import Bad, Rules, Sample, parse
+from eagle3_remote.extract.journal import Counts, Journal, Reading
+from eagle3_remote.extract.seen import Seen, name_of
+from eagle3_remote.extract.shards import WHOLE, Shard
+from eagle3_remote.extract.sources import Position, Progress, Source
 
 _JUDGED = 100
-_BATCH = 500
+_BATCH_SAMPLES, _BATCH_TOKENS = 500, 1_000_000
+_FULL_WAIT = 1.0
 
 
-class Stopped(Exception):
-    """The person stopped the extraction while the input was read."""
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """Which samples are asked for, and in which order."""
+
+    limit: int = 0
+    """The first so many of the input, or with a seed of the shuffled order; 0: all."""
+    seed: int | None = None
+    shard: Shard = WHOLE
+    on_bad: str = "skip"
+    duplicates: str = "keep"
+    """``skip``: a sample that repeats the ids of an earlier one is refused."""
+
+    @property
+    def whole_first(self) -> bool:
+        """Whether nothing can be sent before all of the input was read."""
+        return self.seed is not None or self.on_bad == "stop"
+
+    @property
+    def rows(self) -> int:
+        """How many rows, or up to which line, `limit` means for this shard."""
+        return self.limit if self.seed is None else self.shard.share(self.limit)
 
 
-def data_digest(path: str, limit: int) -> str:
-    """BLAKE2b-256 of the lines that an extraction reads."""
-    digest = hashlib.blake2b(digest_size=32)
-    with open(path, "rb") as file:
-        for _ in islice(lines(file, digest), limit or None):
-            pass
-    return digest.hexdigest()
+class _Stopped(Exception):
+    pass
 
 
-def read_input(
-    journal: Journal,
-    path: str,
-    rules: Rules,
-    *,
-    limit: int,
-    on_bad: str,
-    stop: threading.Event,
-    seen: Callable[[int], None],
-) -> str:
-    """Check every line and journal it; valid samples get rows in input order. Returns `data_digest`.
+class Feeder:
+    """Reads what is left of the input, in a thread. Only one may read into a dataset at a time.
 
     Args:
-        seen: told now and then how many samples were read.
-
-    Raises:
-        ExtractionError: no valid sample, most of the first 100 bad, or (`on_bad` ``stop``) one bad.
-        Stopped: `stop` was set; the next run reads again.
-        OSError: the file cannot be read.
+        journal: the path; the thread has a connection of its own.
+        samples: the path of ``samples.bin``.
+        read: told what each step adds to the counters and how many items were read in all, from the thread.
+        added: called when there may be new samples to send, and at the end, from the thread.
     """
-    journal.clear_samples()
-    digest = hashlib.blake2b(digest_size=32)
-    row, count = 0, 0
-    bad: list[Bad] = []
-    batch: list[Sample | Bad] = []
-    with open(path, "rb") as file:
-        for line in islice(lines(file, digest), limit or None):
-            if stop.is_set():
-                raise Stopped
-            item = parse(line, rules)
-            batch.append(item)
-            count += 1
-            if isinstance(item, Bad):
-                if on_bad == "stop":
-                    journal.add(batch, row)
-                    raise ExtractionError(
-                        f"{path}, {_said(item)}. Correct the file, or let bad samples be skipped (--on-bad skip)."
-                    )
-                if len(bad) < _JUDGED:
-                    bad.append(item)
-            if count == _JUDGED and 2 * len(bad) > _JUDGED:
-                journal.add(batch, row)
-                raise ExtractionError(
-                    f"{len(bad)} of the first {_JUDGED} samples of {path} are bad, first {_said(bad[0])}."
-                )
-            if len(batch) >= _BATCH:
-                row = journal.add(batch, row)
-                batch = []
-                seen(count)
-    row = journal.add(batch, row)
-    seen(count)
-    if row == 0:
-        first = f", first {_said(bad[0])}" if bad else ""
-        raise ExtractionError(f"{path} has no usable sample: {count} were read, {len(bad)} refused{first}.")
-    return digest.hexdigest()
+
+    def __init__(
+        self,
+        journal: str,
+        samples: str,
+        source: Source,
+        rules: Rules,
+        order: Order,
+        *,
+        read: Callable[[Counts, int], None] = lambda counts, number: None,
+        added: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._journal_path, self._samples, self._source = journal, samples, source
+        self._rules, self._order, self._read, self.added = rules, order, read, added
+        self._stop = threading.Event()
+        self._error: BaseException | None = None
+        self._done = False
+        self._progress = Progress()
+        self.waiting_for_space = False
+        """The output's file system is full; it goes on by itself."""
+        self._thread = threading.Thread(target=self._run, name="feeder")
+
+    @property
+    def done(self) -> bool:
+        """No more samples come: all are in the journal."""
+        return self._done
+
+    @property
+    def over(self) -> bool:
+        """Nothing more comes: all is read, or `check` raises why not."""
+        return self._done or self._error is not None
+
+    def start(self) -> None:
+        """Begin; where everything was read before, this is over at once."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the reading early.
+
+        Raises:
+            ExtractionError: the input will not do, or cannot be read any further.
+        """
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """Stop reading and wait for the thread; the next run goes on from here."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def run(self) -> None:
+        """All of it, in the calling thread."""
+        self._run()
+        self.check()
+
+    def _run(self) -> None:
+        try:
+            journal = Journal(self._journal_path)
+            try:
+                self._all(journal)
+            finally:
+                journal.close()
+            self._done = True
+        except _Stopped:
+            return
+        except ExtractionError as error:
+            self._error = error
+        except Exception as error:
+            self._error = ExtractionError(f"Reading {self._source.path} broke: {error!r}. What is stored stays.")
+        finally:
+            self.added()
+
+    def _all(self, journal: Journal) -> None:
+        reading = journal.reading()
+        if reading.refused:
+            journal.clear_samples()
+            reading = Reading()
+        if not self._enough(reading):
+            self._read_on(journal, reading)
+        if self._order.whole_first:
+            self._give_rows(journal)
+        if not journal.has_samples():
+            counts, first = journal.counts(), journal.problems(1)
+            said = f", first {self._source.unit} {first[0][0]}: {first[0][3]}" if first else ""
+            self._refuse(
+                journal,
+                f"{self._source.path} has no usable sample: {counts.total} were read, {counts.rejected} refused{said}.",
+            )
+
+    def _enough(self, reading: Reading) -> bool:
+        limit = 0 if self._order.seed is not None else self._order.limit
+        return reading.ended or bool(limit and reading.number >= limit)
+
+    def _give_rows(self, journal: Journal) -> None:
+        number = journal.reading().number
+        for counts in journal.give_rows(self._order.rows, self._order.seed):
+            self._read(counts, number)
+            self.added()
+            if self._stop.is_set():
+                raise _Stopped
+
+    def _read_on(self, journal: Journal, reading: Reading) -> None:
+        sizes = [size for size, _ in self._source.stat()]
+        samples = spool.Writer(self._samples, reading.spool)
+        seen = Seen(self._samples + ".seen")
+        try:
+            seen.remember(journal.names())
+            for batch, position in self._batches(reading):
+                reading = self._keep(journal, samples, seen, batch, dataclasses.replace(reading, **position))
+                if self._stop.is_set() and not reading.ended:
+                    raise _Stopped
+        except (OSError, ValueError) as error:
+            where = f"after {self._source.unit} {reading.number}"
+            raise ExtractionError(
+                f"{self._source.path} cannot be read {where}: {error}. What is stored stays."
+            ) from None
+        finally:
+            seen.close()
+            samples.close()
+        if sizes != [size for size, _ in self._source.stat()]:
+            raise ExtractionError(
+                f"{self._source.path} was changed while it was read: choose another --out and start again when it is complete."
+            )
+
+    def _batches(self, reading: Reading) -> Iterator[tuple[list[Sample | Bad], dict[str, Any]]]:
+        """What is checked, in batches, each with the position after it; the last one says whether the source has ended."""
+        order, number, offset = self._order, reading.number, reading.offset
+        limit = 0 if order.seed is not None else order.limit
+        most = _BATCH_SAMPLES if number else _JUDGED
+        batch: list[Sample | Bad] = []
+        tokens = 0
+        for item in self._source.items(Position(number, offset), self._progress):
+            if limit and item.number > limit:
+                yield batch, {"number": limit, "offset": offset}
+                return
+            number, offset = item.number, item.end
+            if not order.shard.has(number):
+                continue
+            sample = parse(item, self._rules)
+            batch.append(sample)
+            tokens += 0 if isinstance(sample, Bad) else sample.tokens
+            if len(batch) >= most or tokens >= _BATCH_TOKENS or self._stop.is_set():
+                yield batch, {"number": number, "offset": offset}
+                batch, tokens, most = [], 0, _BATCH_SAMPLES
+        yield batch, {"number": number, "offset": offset, "ended": True}
+
+    def _keep(
+        self, journal: Journal, samples: spool.Writer, seen: Seen, batch: list[Sample | Bad], reading: Reading
+    ) -> Reading:
+        """Journal a batch; what is in it is only then known to anybody."""
+        first_batch = journal.reading().number == 0
+        batch, reading = self._marked(journal, seen, batch, reading)
+        bad = [item for item in batch if isinstance(item, Bad)]
+        good: list[tuple[Sample, int]] = []
+        records, end = [], samples.end
+        for item in batch:
+            if not isinstance(item, Bad):
+                records.append(spool.record_of(item))
+                good.append((item, end))
+                end += len(records[-1])
+        refused = ""
+        if bad and self._order.on_bad == "stop":
+            refused = f"{self._source.path}, {self._said(bad[0])}. Correct the file, or let bad samples be skipped (--on-bad skip)."
+        elif first_batch and len(batch) >= _JUDGED and 2 * len(bad) > len(batch):
+            refused = f"{len(bad)} of the first {len(batch)} samples of {self._source.path} are bad, first {self._said(bad[0])}."
+        reading = dataclasses.replace(reading, spool=end, refused=bool(refused), fraction=self._progress.fraction)
+        ordered = not self._order.whole_first and not refused
+        self._when_there_is_space(lambda: samples.append(b"".join(records)))
+        self._when_there_is_space(lambda: journal.add(good, bad, reading, ordered=ordered))
+        if refused:
+            raise ExtractionError(refused)
+        self._read(_counts([sample for sample, _ in good] if ordered else [], bad), reading.number)
+        if ordered:
+            self.added()
+        return reading
+
+    def _refuse(self, journal: Journal, why: str) -> None:
+        """The next run reads anew."""
+        journal.put("reading", dataclasses.asdict(dataclasses.replace(journal.reading(), refused=True)))
+        raise ExtractionError(why)
+
+    def _said(self, bad: Bad) -> str:
+        return f"{self._source.unit} {bad.line}: {bad.reason}"
+
+    def _marked(
+        self, journal: Journal, seen: Seen, batch: list[Sample | Bad], reading: Reading
+    ) -> tuple[list[Sample | Bad], Reading]:
+        """The batch with repeated ids counted, and refused where that is asked."""
+        good = [item for item in batch if not isinstance(item, Bad)]
+        prints = {sample.line: sample.fingerprint for sample in good}
+        first_ids = seen.add((prints[sample.line], sample.line) for sample in good)
+        named = [sample for sample in good if sample.sample_id is not None]
+        first_names = seen.add((name_of(sample.sample_id or ""), sample.line) for sample in named)
+        repeats = {
+            sample.line: first
+            for sample, first in zip(good, first_ids, strict=True)
+            if first is not None and (prints.get(first) or journal.fingerprint(first)) == prints[sample.line]
+        }
+        same_name = sum(first is not None for first in first_names)
+        reading = dataclasses.replace(
+            reading, same_ids=reading.same_ids + len(repeats), same_name=reading.same_name + same_name
+        )
+        if self._order.duplicates != "skip":
+            return batch, reading
+        unit = self._source.unit
+        return [
+            Bad(item.line, "duplicate", f"its input_ids are those of {unit} {repeats[item.line]}")
+            if item.line in repeats
+            else item
+            for item in batch
+        ], reading
+
+    def _when_there_is_space(self, change: Callable[[], None]) -> None:
+        while True:
+            try:
+                change()
+                self.waiting_for_space = False
+                return
+            except OSError as error:
+                if not is_full(error):
+                    raise
+            self.waiting_for_space = True
+            if self._stop.wait(_FULL_WAIT):
+                raise _Stopped
 
 
-def stat_of(path: str) -> list[int]:
-    """Size and modification time in ns: the same for a file that was not touched."""
-    seen = os.stat(path)
-    return [seen.st_size, seen.st_mtime_ns]
-
-
-def _said(bad: Bad) -> str:
-    return f"line {bad.line}: {bad.reason}"
+def _counts(good: list[Sample], bad: list[Bad]) -> Counts:
+    return Counts(
+        total=len(good) + len(bad),
+        rejected=len(bad),
+        waiting=len(good),
+        tokens_total=sum(sample.tokens for sample in good),
+        cut=sum(sample.full_tokens > sample.tokens for sample in good),
+        no_mask=sum(not sample.has_mask for sample in good),
+        largest=max((sample.tokens for sample in good), default=0),
+    )

@@ -36,8 +36,9 @@ def build(run_dir: str) -> ExtractReport:
     try:
         journal = open_readonly(dataset.journal)
         try:
+            unit = journal.get("unit") or "line"
             problems = tuple(
-                Problem(f"line {line}", f"{state}: {kind}", reason)
+                Problem(f"{unit} {line}", f"{state}: {kind}", reason)
                 for line, state, kind, reason in journal.problems(_SHOWN)
             )
             counts = journal.counts()

@@ -6,19 +6,26 @@ import asyncio
 import os
 import secrets
 import signal
-import threading
 
-from eagle3_remote.extract import arrow, manifest
+from eagle3_remote.extract import arrow, manifest, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.client import Client
 from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, ExtractionError
 from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.journal import Journal
-from eagle3_remote.extract.plan import Plan, check_spec, make_plan, settle_plan
+from eagle3_remote.extract.plan import (
+    Plan,
+    check_space,
+    check_spec,
+    feeder_of,
+    make_plan,
+    read_to_the_end,
+    settle_plan,
+)
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, line, say
-from eagle3_remote.extract.reading import Stopped
+from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.protocol import ExtractSpec, ExtractState
 
 _TICK = 0.5
@@ -34,25 +41,22 @@ def extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: Tuning 
 
 
 class _Stop:
-    """SIGTERM and SIGINT: reading ends at once, sending after what is in flight; a second one does not wait for that."""
+    """SIGTERM and SIGINT: reading ends after what is being read, sending after what is in flight; a second one does not wait for that."""
 
     def __init__(self) -> None:
-        self.reading = threading.Event()
+        self.asked = False
+        self.begun = asyncio.Event()
         self.flow: Flow | None = None
 
     def ask(self) -> None:
-        again = self.asked
-        self.reading.set()
+        again, self.asked = self.asked, True
+        self.begun.set()
         if again:
             say("Stopping at once: what is in flight is left and extracted again later.")
         else:
             say("Stopping: nothing more is sent, what is in flight is finished.")
         if self.flow is not None:
             self.flow.stop(at_once=again)
-
-    @property
-    def asked(self) -> bool:
-        return self.reading.is_set()
 
 
 async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: Tuning) -> int:
@@ -69,13 +73,12 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
         say(
             f"Boundaries {', '.join(map(str, plan.boundaries))}, final {spec.final}-norm; {plan.token_budget} tokens in flight."
         )
+        journal = await settle_plan(plan, reporter)
+        feeder = feeder_of(plan, reporter)
         try:
-            journal = await settle_plan(plan, reporter, stop.reading)
-        except Stopped:
-            return _stopped(reporter)
-        try:
-            return await _run(run_dir, plan, journal, client, reporter, tuning, stop)
+            return await _run(run_dir, plan, journal, feeder, client, reporter, tuning, stop)
         finally:
+            await asyncio.to_thread(feeder.close)
             journal.close()
     finally:
         await client.close()
@@ -83,20 +86,39 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
 
 
 async def _run(
-    run_dir: str, plan: Plan, journal: Journal, client: Client, reporter: Reporter, tuning: Tuning, stop: _Stop
+    run_dir: str,
+    plan: Plan,
+    journal: Journal,
+    feeder: Feeder,
+    client: Client,
+    reporter: Reporter,
+    tuning: Tuning,
+    stop: _Stop,
 ) -> int:
-    if not reporter.counts.waiting and ds.read_manifest(plan.dataset).get("complete"):
-        return _ended(plan, reporter)
-    ticking = asyncio.create_task(_tick(reporter))
+    ticking = asyncio.create_task(_tick(plan, journal, feeder, reporter))
     try:
+        loop = asyncio.get_running_loop()
+        feeder.added = lambda: loop.call_soon_threadsafe(stop.begun.set)
+        feeder.start()
+        while not (stop.asked or feeder.over) and (plan.order.whole_first or not reporter.counts.waiting):
+            await stop.begun.wait()
+            stop.begun.clear()
+        feeder.check()
+        if stop.asked:
+            return _stopped(reporter)
+        if feeder.done and not journal.waiting(1) and ds.read_manifest(plan.dataset).get("complete"):
+            read_to_the_end(plan, journal, reporter)
+            return _ended(plan, reporter)
+        check_space(plan, journal, reporter)
         ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))
-        stop.flow = Flow(plan, journal, client, reporter, tuning)
+        stop.flow = Flow(plan, journal, feeder, client, reporter, tuning)
         reporter.sending()
         if stop.asked:
             stop.flow.stop()
         await stop.flow.run()
-        if journal.waiting(1):
+        if not feeder.done or journal.waiting(1):
             return _stopped(reporter)
+        read_to_the_end(plan, journal, reporter)
         if not await _finish(run_dir, plan, journal, reporter, stop):
             return _stopped(reporter)
     finally:
@@ -104,8 +126,10 @@ async def _run(
     return _ended(plan, reporter)
 
 
-async def _tick(reporter: Reporter) -> None:
+async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter) -> None:
     while True:
+        if feeder.done:
+            read_to_the_end(plan, journal, reporter)
         reporter.tick()
         await asyncio.sleep(_TICK)
 
@@ -133,7 +157,8 @@ async def _finish(run_dir: str, plan: Plan, journal: Journal, reporter: Reporter
 def _make_whole(run_dir: str, plan: Plan, journal: Journal) -> None:
     ds.close_holes(plan.dataset, journal)
     kept = journal.get("identity")
-    arrow.write(plan.dataset, arrow.samples(plan.spec.data, journal.stored(), plan.rules), kept["data"])
+    rows = (spool.read(plan.dataset.spool, entry) for entry in journal.stored())
+    arrow.write(plan.dataset, rows, kept["data"])
     ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=True))
 
 

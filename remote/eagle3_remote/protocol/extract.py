@@ -40,13 +40,19 @@ class ExtractSpec:
     max_seq_len: int = 0
     """Cut ids and mask here; 0: never cut, over-long samples are rejected."""
     limit: int = 0
-    """Only the first so many samples; 0: all."""
+    """Only the first so many samples; 0: all. Raised later, the same dataset goes on."""
     tokens_in_flight: int = 0
     """0: four prefill chunks of the server."""
     on_bad: str = "skip"
     """``skip`` or ``stop``."""
     extra_key: bool = False
     """Send every request under a cache key of its own, so that a server whose radix cache is on computes every row."""
+    duplicates: str = "keep"
+    """Samples that repeat the ids of an earlier one: ``keep`` (extract each) or ``skip`` (refuse them)."""
+    shuffle: int | None = None
+    """Seed of a shuffled order; `None`: the order of the input."""
+    shard: str = ""
+    """``i/n``: this part of the input alone; empty: what Slurm, Kubernetes or torchrun say in the environment, else all of it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +64,7 @@ class ExtractStatus:
     job: JobStatus | None = None
     spec: ExtractSpec | None = None
     total: int = 0
-    """Samples in the input, rejected ones included."""
+    """Samples read from the input, rejected ones included; more may come until `total_final`."""
     stored: int = 0
     rejected: int = 0
     """Refused before they were sent (bad input)."""
@@ -83,6 +89,8 @@ class ExtractStatus:
     """Seconds; `None` until the rate is worth a forecast."""
     cut: int = 0
     """Samples cut at ``max_seq_len``."""
+    total_final: bool = True
+    """Whether the input was read to its end, so that `total`, `tokens_total` and `bytes_total` will not grow."""
 
 
 @dataclasses.dataclass(frozen=True)
