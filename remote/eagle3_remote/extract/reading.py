@@ -216,6 +216,7 @@ class Feeder:
         first_batch = journal.reading().number == 0
         batch, reading = self._marked(journal, seen, batch, reading)
         bad = [item for item in batch if isinstance(item, Bad)]
+        faults = [item for item in bad if item.kind != "duplicate"]
         good: list[tuple[Sample, int]] = []
         records, end = [], samples.end
         for item in batch:
@@ -224,10 +225,10 @@ class Feeder:
                 good.append((item, end))
                 end += len(records[-1])
         refused = ""
-        if bad and self._order.on_bad == "stop":
-            refused = f"{self._source.path}, {self._said(bad[0])}. Correct the file, or let bad samples be skipped (--on-bad skip)."
-        elif first_batch and len(batch) >= _JUDGED and 2 * len(bad) > len(batch):
-            refused = f"{len(bad)} of the first {len(batch)} samples of {self._source.path} are bad, first {self._said(bad[0])}."
+        if faults and self._order.on_bad == "stop":
+            refused = f"{self._source.path}, {self._said(faults[0])}. Correct the file, or let bad samples be skipped (--on-bad skip)."
+        elif first_batch and len(batch) >= _JUDGED and 2 * len(faults) > len(batch):
+            refused = f"{len(faults)} of the first {len(batch)} samples of {self._source.path} are bad, first {self._said(faults[0])}."
         reading = dataclasses.replace(reading, spool=end, refused=bool(refused), fraction=self._progress.fraction)
         ordered = not self._order.whole_first and not refused
         self._when_there_is_space(lambda: samples.append(b"".join(records)))

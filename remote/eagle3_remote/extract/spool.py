@@ -28,7 +28,7 @@ def record_of(sample: Sample) -> bytes:
     ids = array.array("i", sample.ids)
     if sys.byteorder == "big":
         ids.byteswap()
-    return ids.tobytes() + (bytes(sample.mask) if sample.has_mask else b"")
+    return ids.tobytes() + (bytes(iter(sample.mask)) if sample.has_mask else b"")
 
 
 class Writer:
@@ -71,12 +71,12 @@ def read(path: str, entry: Entry) -> Sample:
             os.close(fd)
     except OSError as error:
         raise ExtractionError(f"The samples that were read cannot be read again from {path}: {error}.") from None
-    words = array.array("i")
-    words.frombytes(data[: len(data) - len(data) % 4 if not entry.has_mask else entry.tokens * 4])
+    split = entry.tokens * 4
+    words = array.array("i", data[: min(split, len(data) - len(data) % 4)])
     if sys.byteorder == "big":
         words.byteswap()
     ids = array.array("q", words)
-    mask = array.array("q", data[entry.tokens * 4 :]) if entry.has_mask else array.array("q", [1]) * len(ids)
+    mask = array.array("q", iter(data[split:])) if entry.has_mask else array.array("q", [1]) * len(ids)
     sample = Sample(entry.line, ids, mask, entry.has_mask, None, len(ids))
     if len(data) != size or sample.fingerprint != entry.fingerprint:
         raise ExtractionError(

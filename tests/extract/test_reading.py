@@ -1,0 +1,177 @@
+"""The input on its way into the journal: every format alike, in any order, for any shard, taken up wherever it was left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eagle3_remote.extract import spool
+from eagle3_remote.extract.dataset import Dataset, prepare
+from eagle3_remote.extract.errors import ExtractionError
+from eagle3_remote.extract.input import Rules
+from eagle3_remote.extract.journal import Counts, Journal
+from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.shards import Shard
+from eagle3_remote.extract.sources import find
+from tests.extract.kill_at import killed_at
+from tests.extract.made import RULES, journal_of
+
+RECORDS = [
+    {"input_ids": [i + 1, 2, 3, 4 + i % 3], "loss_mask": [0, 1, i % 2, 1], "id": f"sample {i}"} for i in range(300)
+]
+
+
+def write(path: Path, records: Sequence[dict[str, Any]] = RECORDS) -> Path:
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+def content(dataset: Dataset, journal: Journal) -> list[tuple[int, list[int], list[int]]]:
+    """(line, ids, mask) of what waits, in the order of sending."""
+    found = [(entry.line, spool.read(dataset.spool, entry)) for entry in journal.waiting(10_000)]
+    return [(line, list(sample.ids), list(sample.mask)) for line, sample in found]
+
+
+def wanted(records: Sequence[dict[str, Any]] = RECORDS) -> list[tuple[int, list[int], list[int]]]:
+    return [
+        (line, record["input_ids"], record.get("loss_mask", [1] * len(record["input_ids"])))
+        for line, record in enumerate(records, 1)
+    ]
+
+
+@pytest.mark.parametrize("name", ["data.jsonl", "data.jsonl.gz"])
+def test_what_is_read_is_what_is_sent(tmp_path: Path, name: str) -> None:
+    assert content(*journal_of(tmp_path / "out", write(tmp_path / name))) == wanted()
+
+
+def test_samples_without_a_mask_are_kept_without_one(tmp_path: Path) -> None:
+    records = [{"input_ids": [1, 2]}, {"input_ids": [3], "loss_mask": [1]}]
+    dataset, journal = journal_of(tmp_path / "out", write(tmp_path / "data.jsonl", records))
+    assert content(dataset, journal) == wanted(records)
+    assert [entry.has_mask for entry in journal.waiting(10)] == [False, True]
+
+
+def test_killed_anywhere_the_reading_goes_on(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl", [*RECORDS, *({"input_ids": [7] * 90} for _ in range(700))])
+    at = 1
+    while True:
+        out = tmp_path / f"at{at}"
+        points = killed_at(at, lambda out=out: journal_of(out, data)[1].close())  # type: ignore[misc]
+        dataset, journal = journal_of(out, data)
+        assert content(dataset, journal) == wanted(RECORDS) + [(line, [7] * 90, [1] * 90) for line in range(301, 1001)]
+        assert (journal.reading().same_ids, journal.reading().ended) == (699, True)
+        journal.close()
+        if points is not None:
+            assert at == points + 1 > 6
+            return
+        at += 1
+
+
+def test_a_larger_number_of_samples_goes_on_and_a_smaller_one_asks_for_fewer(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl")
+    for limit, rows in ((120, 120), (250, 250), (10, 10), (0, 300)):
+        journal = Journal(prepare(str(tmp_path / "out")).journal)
+        journal.take_rows(limit, None)
+        list(journal.give_rows(limit, None))
+        journal.close()
+        dataset, journal = journal_of(tmp_path / "out", data, Order(limit=limit))
+        assert content(dataset, journal) == wanted()[:rows]
+        assert journal.counts().total == rows
+        journal.close()
+
+
+def test_shards_part_the_input_and_a_seed_orders_each_as_the_whole(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl")
+    whole = content(*journal_of(tmp_path / "whole", data, Order(seed=3)))
+    assert sorted(whole) == wanted() != whole
+    assert whole != content(*journal_of(tmp_path / "other", data, Order(seed=4)))
+    parts = [content(*journal_of(tmp_path / f"s{i}", data, Order(seed=3, shard=Shard(i, 3)))) for i in range(3)]
+    assert sorted(one for part in parts for one in part) == wanted()
+    for i, part in enumerate(parts):
+        assert part == [one for one in whole if (one[0] - 1) % 3 == i]
+
+
+def test_a_shuffled_order_goes_on_where_fewer_samples_ended(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl")
+    whole = content(*journal_of(tmp_path / "whole", data, Order(seed=3)))
+    few, journal = journal_of(tmp_path / "few", data, Order(seed=3, limit=40))
+    assert content(few, journal) == whole[:40]
+    journal.close()
+    assert content(*journal_of(tmp_path / "few", data, Order(seed=3, limit=0))) == whole
+
+
+def test_repeated_ids_are_counted_or_refused(tmp_path: Path) -> None:
+    records = [{"input_ids": [1, 2]}, {"input_ids": [3]}, {"input_ids": [1, 2], "loss_mask": [0, 1]}] * 60
+    data = write(tmp_path / "data.jsonl", records)
+    _, journal = journal_of(tmp_path / "keep", data)
+    assert journal.counts().waiting == 180
+    assert journal.reading().same_ids == 178
+    _, journal = journal_of(tmp_path / "skip", data, Order(duplicates="skip"))
+    assert [entry.line for entry in journal.waiting(10)] == [1, 2]
+    assert journal.problems(3)[0] == (3, "rejected", "duplicate", "its input_ids are those of line 1")
+    assert journal.counts().rejected == 178
+
+
+def test_nothing_is_sent_of_an_input_that_will_not_do(tmp_path: Path) -> None:
+    records = [*RECORDS, {"input_ids": [-1]}]
+    data = write(tmp_path / "data.jsonl", records)
+    dataset = prepare(str(tmp_path / "out"))
+    sent: list[Counts] = []
+    feeder = Feeder(
+        dataset.journal,
+        dataset.spool,
+        find(str(data)),
+        RULES,
+        Order(on_bad="stop"),
+        read=lambda counts, number: sent.append(counts),
+    )
+    with pytest.raises(ExtractionError, match=r"data.jsonl, line 301: input_ids\[0\] = -1"):
+        feeder.run()
+    assert Journal(dataset.journal).waiting(1) == []
+    assert sum(counts.waiting for counts in sent) == 0
+    write(data)
+    assert content(*journal_of(tmp_path / "out", data, Order(on_bad="stop"))) == wanted(), "it is read anew"
+
+
+def test_samples_can_be_sent_while_the_rest_is_read(tmp_path: Path) -> None:
+    """The reading waits in the middle for whoever sends to find the first samples."""
+    data = write(tmp_path / "data.jsonl")
+    dataset = prepare(str(tmp_path / "out"))
+    found, go_on = threading.Event(), threading.Event()
+
+    def read(counts: Counts, number: int) -> None:
+        found.set()
+        assert go_on.wait(30)
+
+    feeder = Feeder(dataset.journal, dataset.spool, find(str(data)), RULES, Order(), read=read)
+    journal = Journal(dataset.journal)
+    feeder.start()
+    assert found.wait(30)
+    assert (len(journal.waiting(10_000)), feeder.done) == (100, False)
+    go_on.set()
+    while not feeder.over:
+        time.sleep(0.01)
+    feeder.close()
+    feeder.check()
+    assert (len(journal.waiting(10_000)), feeder.done) == (300, True)
+
+
+def test_what_a_smaller_server_cannot_take_any_more_is_refused(tmp_path: Path) -> None:
+    _, journal = journal_of(
+        tmp_path / "out", write(tmp_path / "data.jsonl", [{"input_ids": [1] * 9}, {"input_ids": [2]}])
+    )
+    assert journal.refuse_longer(Rules(1000, 5, "its context length is 11")) == 1
+    assert journal.problems(9) == [
+        (1, "rejected", "too-long", "9 tokens; this server takes at most 5 (its context length is 11)")
+    ]
