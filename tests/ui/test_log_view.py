@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
@@ -9,7 +13,7 @@ from textual.pilot import Pilot
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.log_buffer import LogBuffer
 from eagle3_console.ui.widgets.log_view import LogView
-from tests.ui.scenes import LIVE, arrived, console
+from tests.ui.scenes import FAILED, LIVE, arrived, console
 
 
 class LogApp(App[None]):
@@ -195,3 +199,89 @@ async def test_bytes_are_shown_once_and_gaps_are_told(app: ConsoleApp) -> None:
         text = [line for line in shown(panel.view) if line]
         assert text == ["[console] the first 5,000 bytes are in the file", "tail"]
         assert "other" in title(app)
+
+
+RANKS = (
+    b"[2026-01-02 03:04:05] server_args=ServerArgs()\n"
+    b"[2026-01-02 03:04:06 TP0] Load weight begin.\n"
+    b"[2026-01-02 03:04:06 TP1] Load weight begin.\n"
+    b"[2026-01-02 03:04:07 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
+    b'  File "x.py", line 1, in run\n'
+    b"ValueError: no room\n"
+    b"[2026-01-02 03:04:08 TP0] WARNING: late\n"
+)
+
+
+def lines(app: ConsoleApp) -> list[str]:
+    return [line for line in shown(app.log_panel.view) if line]
+
+
+async def test_the_log_is_filtered_by_rank_and_level_and_goes_on(app: ConsoleApp) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.log_panel.feed("job", RANKS, 0)
+        await pilot.pause(0.2)
+        await pilot.press("l", "l")
+        await pilot.pause(0.2)
+        assert [line[-20:] for line in lines(app)] == [
+            "t recent call last):",
+            '"x.py", line 1, in run'[-20:],
+            "ValueError: no room",
+        ]
+        assert "all ranks, error: 3 of 7 lines" in title(app)
+        await pilot.press("l", "p", "p")
+        await pilot.pause(0.2)
+        assert "TP1: 4 of 7 lines" in title(app)
+        await searching(pilot, app, "weight")
+        assert "match 1 of 1" in title(app)
+        app.log_panel.feed(
+            "job", b"[2026-01-02 03:04:09 TP1] more weight\n[2026-01-02 03:04:09 TP0] other\n", len(RANKS)
+        )
+        await pilot.pause(0.2)
+        assert lines(app)[-1].endswith("more weight")
+        assert "match 1 of 2" in title(app)
+        assert "TP1: 5 of 9 lines" in title(app)
+        await pilot.press("escape", "escape")
+        await pilot.pause(0.2)
+        assert app.log_panel.text().count("\n") == 9
+        assert "lines (p, l)" not in title(app)
+        app.log_panel.feed("other", b"[2026-01-02 03:04:10] new\n", 0)
+        await pilot.press("l", "l", "l", "p")
+        await pilot.pause(0.2)
+        assert lines(app) == ["[2026-01-02 03:04:10] new"]
+
+
+async def test_c_goes_to_the_line_that_names_the_cause() -> None:
+    failed = dataclasses.replace(FAILED, log=dataclasses.replace(FAILED.log, root_cause="ValueError: no room"))
+    app = console([LIVE, arrived(failed)])[0]
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.log_panel.feed("job", numbered(0, 300), 0)
+        await pilot.press("c")
+        assert app.log_panel.view.following  # not there: told, and nothing moved
+        app.log_panel.feed("job", RANKS + numbered(300, 300), len(numbered(0, 300)))
+        await pilot.press("p", "c")
+        await pilot.pause(0.2)
+        view = app.log_panel.view
+        assert view.current is not None
+        assert view.buffer.line(view.current) == "ValueError: no room"
+        assert "ValueError: no room" in lines(app)
+        assert len(view.buffer.find(re.compile("line 299"))) == 1  # the filter is off
+
+
+def saved(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+async def test_w_saves_what_is_shown_in_a_new_file(
+    app: ConsoleApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("w")
+        assert saved(tmp_path) == {}
+        app.log_panel.feed("job-1", RANKS, 0)
+        await pilot.press("w", "l", "l", "w")
+        await pilot.pause(0.2)
+        files = saved(tmp_path)
+        assert files["job-1.log"].encode() == RANKS
+        assert files["job-1-2.log"].splitlines()[-1] == "ValueError: no room"
+        assert len(files) == 2

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from eagle3_console.arguments import bench
+from eagle3_console.arguments import bench, log
 from eagle3_console.arguments.commands import Commands
-from eagle3_console.arguments.kinds import natural, positive
+from eagle3_console.arguments.kinds import positive
 
 
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
@@ -38,6 +38,4 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     status = server.add_parser("status", parents=[link, output], help="what it is doing")
     status.add_argument("--all", action="store_true", help="also the SGLang servers that somebody else started")
     bench.add(server, link, output)
-    log = server.add_parser("log", parents=[link, output], help="its log")
-    log.add_argument("-f", "--follow", action="store_true", help="until interrupted; the server goes on")
-    log.add_argument("-n", "--lines", type=natural, default=50, help="the last N lines first (default 50, 0: all)")
+    log.add(server, link, output)

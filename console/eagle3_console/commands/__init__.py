@@ -7,14 +7,22 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from eagle3_console.commands import bench, dataset, extract, job, server, space
+from eagle3_console.commands import bench, dataset, extract, job, log, server, space
 from eagle3_console.commands.context import complain, make_plan, make_session
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
 
 _GOES_ON = "Interrupted here only: jobs on the box go on. Come back with 'eagle3-console {host}'."
 _DEMO_ENDS = "Interrupted: what the demo started ends with it."
-_COMMANDS = job.COMMANDS | server.COMMANDS | bench.COMMANDS | extract.COMMANDS | dataset.COMMANDS | space.COMMANDS
+_COMMANDS = (
+    job.COMMANDS
+    | server.COMMANDS
+    | bench.COMMANDS
+    | log.COMMANDS
+    | extract.COMMANDS
+    | dataset.COMMANDS
+    | space.COMMANDS
+)
 
 
 def execute(args: argparse.Namespace) -> int:

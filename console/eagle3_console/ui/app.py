@@ -18,6 +18,7 @@ from textual.screen import Screen
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
 from eagle3_console.events import Alert, AlertRaised, Event, LogArrived, LogRestarted
+from eagle3_console.loglines import save_new
 from eagle3_console.state import ConsoleState, initial, reduce
 from eagle3_console.ui.controller import Controller, LossyAction
 from eagle3_console.ui.glyphs import ASCII, UNICODE, ascii_only
@@ -259,6 +260,47 @@ class ConsoleApp(App[None]):
         """Newest line, and follow."""
         self.log_panel.view.follow()
 
+    def action_log_level(self) -> None:
+        """Only what is grave."""
+        self.log_panel.next_level()
+
+    def action_log_rank(self) -> None:
+        """Only one rank."""
+        if not self.log_panel.next_rank():
+            self.notify("no line of this log says its rank: the server has one")
+
+    def action_log_cause(self) -> None:
+        """To the root cause."""
+        snapshot = self.state.snapshot
+        log = snapshot.server.log if snapshot is not None else None
+        cause = (log.root_cause or log.refused) if log is not None else None
+        if cause is None:
+            self.notify("the log names no cause of a failure")
+        elif self.log_panel.go_to_cause(cause):
+            self._dashboard.focus_panel(4)
+        else:
+            text = (
+                f"not among the lines here: {cause}; 'server log {self._target} --root-cause' looks in all of the file"
+            )
+            self.notify(text, markup=False)
+
+    def action_log_save(self) -> None:
+        """Into a file of its own in the directory that the console was started in."""
+        text = self.log_panel.text()
+        if not text:
+            self.notify("there is nothing to save")
+            return
+        stem = self.log_panel.job or "server"
+        try:
+            path = save_new(Path.cwd(), stem, text)
+        except OSError as error:
+            self.notify(f"the log cannot be saved in {Path.cwd()}: {error.strerror}", severity="error", markup=False)
+            return
+        lines = units.number(text.count("\n"))
+        self.notify(
+            f"saved {lines} lines in {path}; all of the file: server log {self._target} --save FILE", markup=False
+        )
+
     def action_copy(self) -> None:
         """Copy through the terminal (OSC 52)."""
         text = self.screen.get_selected_text() or self.log_panel.view.text_to_copy()
@@ -278,9 +320,11 @@ class ConsoleApp(App[None]):
         self._dashboard.toggle_zoom()
 
     async def action_back(self) -> None:
-        """Leave the search line, then the search, then the zoom."""
+        """Leave the search line, then the search, then the filter of the log, then the zoom."""
         if self.log_panel.search_open or self.log_panel.view.searching:
             self.log_panel.close_search(forget=True)
+        elif self.log_panel.no_filter():
+            pass
         elif self._dashboard.has_class("-zoomed"):
             self._dashboard.zoom(None)
 

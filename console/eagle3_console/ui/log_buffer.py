@@ -58,6 +58,11 @@ class LogBuffer:
         """One more than the number of the newest line; a line still being written counts."""
         return self.first + len(self._lines) + bool(self._partial)
 
+    @property
+    def ended(self) -> int:
+        """One more than the number of the newest whole line."""
+        return self.first + len(self._lines)
+
     def line(self, number: int) -> str:
         """The text of a line, safe to show.
 
@@ -66,7 +71,7 @@ class LogBuffer:
         """
         index = number - self.first
         if index == len(self._lines) and self._partial:
-            return safe(_last_segment(self._partial))
+            return safe(last_segment(self._partial))
         if index < 0:
             raise IndexError(f"line {number} is no longer kept")
         return self._lines[index]
@@ -87,10 +92,10 @@ class LogBuffer:
         self._partial = parts.pop()
         if "\r" in self._partial:
             tail = self._partial.rpartition("\r")[2]
-            self._partial = tail or _last_segment(self._partial) + "\r"
+            self._partial = tail or last_segment(self._partial) + "\r"
         if len(self._partial) > _MAX_PARTIAL:
             self._partial = self._partial[:_MAX_PARTIAL]
-        self._lines.extend(safe(_last_segment(part)) for part in parts)
+        self._lines.extend(safe(last_segment(part)) for part in parts)
         self._prune(reading_from)
 
     def _prune(self, reading_from: int | None) -> None:
@@ -106,7 +111,7 @@ class LogBuffer:
         return [number for number in range(max(start, self.first), self.end) if pattern.search(self.line(number))]
 
 
-def _last_segment(text: str) -> str:
+def last_segment(text: str) -> str:
     """What stands in the line after every ``\\r`` in it: the last segment that is not empty."""
     if "\r" not in text:
         return text

@@ -7,8 +7,9 @@ from textual.containers import Vertical
 from textual.widgets import Input
 
 from eagle3_console import units
+from eagle3_console.loglines import Level, Sieve, line_of_cause, ranks_in
 from eagle3_console.ui.draw import words
-from eagle3_console.ui.log_buffer import search_pattern
+from eagle3_console.ui.log_buffer import LogBuffer, search_pattern
 from eagle3_console.ui.widgets.log_view import LogView
 
 
@@ -18,6 +19,11 @@ class LogPanel(Vertical):
     def __init__(self) -> None:
         super().__init__(id="panel-4", classes="panel")
         self.view = LogView()
+        self._whole = self.view.buffer
+        self._sieve = Sieve()
+        """Lets every line through while nothing is filtered; then the view shows the whole buffer itself."""
+        self._sifted = 0
+        """Number of the line of the whole log that is looked at next."""
         self._search = Input(placeholder="search (regular expression; enter finds, esc leaves)", compact=True)
         self._job = ""
         self._next_offset: int | None = None
@@ -36,7 +42,9 @@ class LogPanel(Vertical):
     def restart(self, job: str) -> None:
         """What was shown does not go on: another job, or the file was cut."""
         self._job, self._next_offset = job, None
+        self._whole.clear()
         self.view.restart()
+        self._show(self._sieve.rank, self._sieve.level)
         self._entitle()
 
     def feed(self, job: str, data: bytes, offset: int) -> None:
@@ -44,15 +52,77 @@ class LogPanel(Vertical):
         if job != self._job:
             self.restart(job)
         if self._next_offset is None and offset > 0:
-            self.view.feed(f"[console] the first {units.number(offset)} bytes are in the file\n".encode())
+            self._take(f"[console] the first {units.number(offset)} bytes are in the file\n".encode())
         elif self._next_offset is not None and offset > self._next_offset:
             missing = units.number(offset - self._next_offset)
-            self.view.feed(f"\n[console] {missing} bytes skipped here; they are in the file\n".encode())
+            self._take(f"\n[console] {missing} bytes skipped here; they are in the file\n".encode())
         elif self._next_offset is not None:
             data = data[self._next_offset - offset :]
             offset = self._next_offset
-        self.view.feed(data)
+        self._take(data)
         self._next_offset = offset + len(data)
+
+    def _take(self, data: bytes) -> None:
+        if self._sieve.open:
+            self.view.feed(data)
+        else:
+            self._whole.feed(data)
+            self._sift()
+
+    def _sift(self) -> None:
+        lines = (self._whole.line(number) for number in range(max(self._sifted, self._whole.first), self._whole.ended))
+        wanted = [line for line in lines if self._sieve.wants(line)]
+        self._sifted = self._whole.ended
+        if wanted:
+            self.view.feed(("\n".join(wanted) + "\n").encode())
+
+    def _show(self, rank: str, level: Level) -> None:
+        self._sieve, self._sifted = Sieve(rank, level), self._whole.first
+        if self._sieve.open:
+            self.view.show_buffer(self._whole)
+        else:
+            self.view.show_buffer(LogBuffer())
+            self._sift()
+        self._entitle()
+
+    def next_level(self) -> None:
+        """All lines, those with warnings and errors, errors alone, and all again."""
+        self._show(self._sieve.rank, Level((self._sieve.level + 1) % len(Level)))
+
+    def next_rank(self) -> bool:
+        """All ranks, then each alone, and all again. False: no line says its rank."""
+        whole = self._whole
+        ranks = ["", *ranks_in(whole.line(number) for number in range(whole.first, whole.end))]
+        place = ranks.index(self._sieve.rank) if self._sieve.rank in ranks else 0
+        self._show(ranks[(place + 1) % len(ranks)], self._sieve.level)
+        return len(ranks) > 1
+
+    def no_filter(self) -> bool:
+        """Show every line again. False: nothing was filtered."""
+        filtered = not self._sieve.open
+        if filtered:
+            self._show("", Level.INFO)
+        return filtered
+
+    def go_to_cause(self, cause: str) -> bool:
+        """Take the reader to the line that names the root cause. False: it is not among the lines that are kept."""
+        whole = self._whole
+        number = line_of_cause(cause, ((one, whole.line(one)) for one in range(whole.first, whole.end)))
+        if number is None:
+            return False
+        self.no_filter()
+        self.view.mark(number)
+        return True
+
+    @property
+    def job(self) -> str:
+        """The job whose log this is; empty before the first line."""
+        return self._job
+
+    def text(self) -> str:
+        """Every line that is shown and kept."""
+        buffer = self.view.buffer
+        return "".join(f"{buffer.line(number)}\n" for number in range(buffer.first, buffer.end))
 
     def open_search(self) -> None:
         """Show the search line and type into it."""
@@ -98,6 +168,11 @@ class LogPanel(Vertical):
         else:
             lines = "line" if view.new_lines == 1 else "lines"
             parts.append(f"paused, {units.number(view.new_lines)} new {lines} (f follows)")
+        if not self._sieve.open:
+            only = self._sieve.rank or "all ranks"
+            level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
+            count = f"{units.number(self._sieve.kept)} of {units.number(self._sieve.seen)} lines"
+            parts.append(f"{only}{level}: {count} (p, l)")
         if self._not_found:
             parts.append(f"not found: {self._not_found}")
         elif view.searching:

@@ -13,17 +13,15 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
+from eagle3_console.loglines import ERROR, WARNING
 from eagle3_console.ui.log_buffer import LogBuffer
 
 SYNC_EVERY = 0.1
 """Seconds between two paints of a busy log."""
 
 _LEVELS = (
-    (
-        "log--error",
-        re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback)\b|\b\w*(?:Error|Exception):|eagle3-patch refused"),
-    ),
-    ("log--warning", re.compile(r"\bWARN(?:ING)?\b|\bWarning:")),
+    ("log--error", ERROR),
+    ("log--warning", WARNING),
     ("log--ours", re.compile(r"^\[console\]|eagle3-patch ready|fired up and ready to roll")),
 )
 
@@ -84,6 +82,17 @@ class LogView(ScrollView, can_focus=True):
         self.buffer.clear()
         self._current, self._width = None, 0
         self.follow()
+
+    def show_buffer(self, buffer: LogBuffer) -> None:
+        """Show other lines from now on, their end first. A search goes on in them."""
+        self.buffer = buffer
+        self._current, self._width = None, 0
+        self._found, self._searched_to = [], 0
+        self.follow()
+
+    def mark(self, number: int) -> None:
+        """Take the reader to a line."""
+        self._go(number)
 
     def follow(self) -> None:
         """Go to the end and stay there."""
