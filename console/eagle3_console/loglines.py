@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from eagle3_console.ui.log_buffer import last_segment, safe
+from eagle3_console.printable import last_segment, safe
 
 
 class Level(enum.IntEnum):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eagle3_console.ui.log_buffer import MAX_CHARACTERS, LogBuffer, safe, search_pattern
+from eagle3_console.printable import MAX_CHARACTERS, safe
+from eagle3_console.ui.log_buffer import LogBuffer, search_pattern
 
 
 def lines(buffer: LogBuffer) -> list[str]:

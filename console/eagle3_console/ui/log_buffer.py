@@ -9,33 +9,13 @@ from __future__ import annotations
 import codecs
 import re
 
+from eagle3_console.printable import last_segment, safe
+
 CAPACITY = 20_000
 """Lines kept while the end is followed."""
 READING_CAPACITY = 100_000
 """Lines kept at most while a reader stands somewhere: nothing below them is thrown away before this."""
-MAX_CHARACTERS = 2000
-"""Longer lines are cut here; the file has them whole."""
 _MAX_PARTIAL = 64 * 1024
-
-_SEQUENCES = re.compile(
-    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, clipboard
-    r"|[\x1b\x9b]\[?[0-?]*[ -/]*[@-~]"  # CSI and two-character escapes
-)
-_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-
-
-def safe(text: str) -> str:
-    """One line without anything that a terminal would obey; tabs become spaces."""
-    if not text.isprintable():
-        text = _UNSAFE.sub(_visible, _SEQUENCES.sub("", text.expandtabs(8)))
-    if len(text) > MAX_CHARACTERS:
-        text = f"{text[:MAX_CHARACTERS]} [+{len(text) - MAX_CHARACTERS} characters]"
-    return text
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    return f"^{chr(code + 64)}" if code < 32 else f"<{code:02X}>"
 
 
 class LogBuffer:
@@ -109,13 +89,6 @@ class LogBuffer:
     def find(self, pattern: re.Pattern[str], start: int = 0) -> list[int]:
         """Numbers of the kept lines from `start` on that match."""
         return [number for number in range(max(start, self.first), self.end) if pattern.search(self.line(number))]
-
-
-def last_segment(text: str) -> str:
-    """What stands in the line after every ``\\r`` in it: the last segment that is not empty."""
-    if "\r" not in text:
-        return text
-    return next((segment for segment in reversed(text.split("\r")) if segment), "")
 
 
 def search_pattern(text: str) -> re.Pattern[str]:
