@@ -85,6 +85,9 @@ class SessionController:
 
     async def extract_stop(self) -> None:
         """Finish what is in flight, then stop."""
+        if self._snapshot is not None and self._snapshot.array is not None:
+            await self._flow.session.call("array.stop", {"out": None}, StopReport, wait=STOP_SECONDS)
+            return
         await self._flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
 
     async def probe(self) -> None:

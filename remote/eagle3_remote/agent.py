@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from eagle3_remote import __version__, attach, bench, doctor, identity, jobs, probe, work
+from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.extraction import ExtractControl
@@ -26,14 +27,19 @@ from eagle3_remote.foreigncalls import ForeignCalls
 from eagle3_remote.gauges import GaugeReader
 from eagle3_remote.health import url_of
 from eagle3_remote.logtail import read_chunk
+from eagle3_remote.merging import MergeControl
 from eagle3_remote.metrics import MetricsReader
 from eagle3_remote.protocol import (
     PROTOCOL_VERSION,
+    ArraySpec,
+    ArrayStatus,
     BenchReport,
     BenchSpec,
     ExtractSpec,
+    ExtractStatus,
     Hello,
     LogChunk,
+    MergeSpec,
     ReclaimSpec,
     ServerSpec,
     Snapshot,
@@ -55,6 +61,9 @@ FINISH = (
     "extract.stop",
     "space.reclaim",
     "work.stop",
+    "array.submit",
+    "array.stop",
+    "merge",
 )
 """Calls that change the box: finished even when the console is gone meanwhile."""
 
@@ -81,6 +90,8 @@ class Agent:
         self._extract = ExtractControl(home, release)
         self._reclaim = ReclaimControl(home, release)
         self._foreign = ForeignCalls(home)
+        self._merge = MergeControl(home, release)
+        self._array = ArrayControl(home, release)
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
@@ -108,6 +119,10 @@ class Agent:
             "report": lambda params: self._extract.report(_maybe(params, "job")),
             "space": lambda params: encode(look.look(self._home, _message(SpaceQuery, params))),
             "space.reclaim": lambda params: encode(self._reclaim.start(_message(ReclaimSpec, params))),
+            "merge": lambda params: encode(self._merge.start(_message(MergeSpec, params))),
+            "array.submit": self.array_submit,
+            "array.status": lambda params: encode(self._array.status(_maybe(params, "out"))),
+            "array.stop": lambda params: encode(self._array.stop(_maybe(params, "out"))),
             "work": lambda params: encode(work.status(self._home, _need(params, "job", str))),
             "work.stop": lambda params: encode(work.stop(self._home, _need(params, "job", str))),
             "jobs.list": self.jobs_list,
@@ -152,7 +167,26 @@ class Agent:
         extract = self._status.extract()
         if extract is not None and extract.spec is not None:
             paths.setdefault("output", extract.spec.out)
-        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract, self._foreign.seen()))
+        array = self._newest_array(extract)
+        if array is not None:
+            extract = array.total
+        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract, self._foreign.seen(), array))
+
+    def _newest_array(self, extract: ExtractStatus | None) -> ArrayStatus | None:
+        """The last array, where no extraction was started on this box itself since."""
+        submitted = self._array.submitted_at()
+        started = extract.job.started_at if extract is not None and extract.job is not None else None
+        if submitted is None or (started is not None and started > submitted):
+            return None
+        try:
+            return self._array.status(None)
+        except Refused:
+            return None  # its folder was removed
+
+    def array_submit(self, params: Mapping[str, Any]) -> Any:
+        """Submit a Slurm array from this host."""
+        spec = _message(ArraySpec, _need(params, "spec", dict))
+        return encode(self._array.submit(spec, _need(params, "dry_run", bool)))
 
     def probe(self, params: Mapping[str, Any]) -> Any:
         """One checked request through the patched server."""

@@ -73,7 +73,7 @@ class Box:
         return sorted(str(path.relative_to(self.ssh.home)) for path in self.ssh.home.rglob("*"))
 
 
-class _Hosted:
+class Hosted:
     """The embedded box in an event loop of its own thread, so that tests may block."""
 
     def __init__(self, root: Path, env: dict[str, str]) -> None:
@@ -98,7 +98,7 @@ def bed() -> install.TestBed:
 @pytest.fixture
 def box(tmp_path: Path, bed: install.TestBed) -> Iterator[Box]:
     """A box with SGLang on it, empty otherwise."""
-    hosted = _Hosted(tmp_path, bed.env)
+    hosted = Hosted(tmp_path, bed.env)
     try:
         yield Box(hosted.box, bed, tmp_path)
     finally:

@@ -1,6 +1,6 @@
 """``killed_at(n, work)`` runs `work` in a process of its own that dies at the n-th step that changes the disk or the journal.
 
-A step is a rename, unlink, fsync, sendfile, directory removal or SQLite commit. SIGKILL comes before or after it (odd: after).
+A step is a rename, link, unlink, fsync, sendfile, directory removal or SQLite commit. SIGKILL comes before or after it (odd: after).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _arm(number: int) -> None:
 
         return step
 
-    for name in ("rename", "replace", "unlink", "fsync", "sendfile"):
+    for name in ("rename", "replace", "unlink", "fsync", "sendfile", "link", "symlink"):
         setattr(os, name, watched(getattr(os, name)))
     shutil.rmtree = watched(shutil.rmtree)  # type: ignore[assignment]
 

@@ -21,7 +21,17 @@ from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
 from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines
-from eagle3_remote.protocol import ExtractState, ForeignServer, Phase, ServerMetrics, ServerStatus, Snapshot
+from eagle3_remote.protocol import (
+    ArrayStatus,
+    ExtractState,
+    ForeignServer,
+    Phase,
+    ServerMetrics,
+    ServerStatus,
+    Snapshot,
+    TaskState,
+    TaskStatus,
+)
 from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, arrived, gauges, snapshot
 
 HOSTILE = "\x1b]0;owned\x07[bold]line\none\r\x00"
@@ -202,3 +212,17 @@ def test_plotext_is_not_loaded_before_the_first_plot() -> None:
     program = "import sys, eagle3_console.ui.app; print('plotext' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_tasks_of_an_array_are_listed_those_that_ended_early_first() -> None:
+    tasks = (
+        TaskStatus(0, TaskState.FINISHED, "Finished: all 5 samples are stored.", "n1", extract=FINISHED),
+        TaskStatus(1, TaskState.EXTRACTING, "Extracting.", "n2", extract=RUNNING),
+        TaskStatus(2, TaskState.LOST, "It ended without finishing: Slurm calls it NODE_FAIL.", "n3"),
+    )
+    array = ArrayStatus("77", "/f", "/out", "Array 77 of 3 tasks: 1 run, 1 finished, 1 ended early.", RUNNING, tasks)
+    event = arrived(READY, RUNNING)
+    event = dataclasses.replace(event, snapshot=dataclasses.replace(event.snapshot, array=array))
+    shown = text(draw_extraction, event, height=12)
+    assert "Array 77 of 3 tasks" in shown
+    assert shown.index("task 2 lost") < shown.index("task 1 extracting n2") < shown.index("task 0 finished")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 
 from eagle3_console.arguments.commands import Commands
+from eagle3_console.arguments.kinds import natural, positive
 from eagle3_console.arguments.options import extra_key
 
 
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     """Add them to the parser."""
     link, output, plan = parents
-    extract = sub.add_parser("extract", help="start, stop, status").add_subparsers(
+    extract = sub.add_parser("extract", help="start, stop, status, submit").add_subparsers(
         dest="action", metavar="ACTION", required=True
     )
     start = extract.add_parser(
@@ -25,5 +26,33 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
         help="through a patched server on the box that somebody else started, as 'server status --all' shows it",
     )
     extra_key(start)
-    extract.add_parser("stop", parents=[link, output], help="finish what is in flight, then stop; resumable")
-    extract.add_parser("status", parents=[link, output], help="how far it is")
+    stop = extract.add_parser("stop", parents=[link, output], help="finish what is in flight, then stop; resumable")
+    status = extract.add_parser("status", parents=[link, output], help="how far it is")
+    status.add_argument("--watch", action="store_true", help="of an array: tell until no task runs or waits any more")
+    for command in (stop, status):
+        command.add_argument(
+            "--array",
+            metavar="OUT",
+            default="",
+            help="of the Slurm array that extracts to OUT (default: the last start)",
+        )
+    submit = extract.add_parser(
+        "submit",
+        parents=[link, output, plan],
+        help="as a Slurm job array from the login host HOST; goes on when it ended early",
+    )
+    submit.add_argument("--slurm", action="store_true", required=True, help="with Slurm, the only one there is")
+    submit.add_argument(
+        "--array", metavar="N", type=positive, default=1, help="so many tasks, each a server and a shard (default 1)"
+    )
+    submit.add_argument(
+        "--at-once", metavar="N", type=natural, default=0, help="so many run at once (default: as many as can)"
+    )
+    submit.add_argument(
+        "--sbatch-arg",
+        metavar="ARG",
+        action="append",
+        default=[],
+        help="one more argument of sbatch, may be repeated: --sbatch-arg=--gres=gpu:8",
+    )
+    submit.add_argument("--dry-run", action="store_true", help="print the batch script and submit nothing")

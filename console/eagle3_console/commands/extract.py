@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from eagle3_console.commands import array
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
 from eagle3_console.errors import BoxRefused
 from eagle3_console.events import Narration
@@ -40,6 +41,8 @@ async def extract_start(args: argparse.Namespace) -> int:
 async def extract_stop(args: argparse.Namespace) -> int:
     """Finish what is in flight, then stop."""
     async with open_flow(args) as flow:
+        if args.array or (await snapshot(flow)).array is not None:
+            return await array.stop(flow, args)
         stopped = await flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
 
@@ -47,7 +50,10 @@ async def extract_stop(args: argparse.Namespace) -> int:
 async def extract_status(args: argparse.Namespace) -> int:
     """How far the newest extraction is; 7 when it has bad samples, 5 or 6 (as the job says) when it ended unfinished."""
     async with open_flow(args) as flow:
-        extract = (await snapshot(flow)).extract
+        now = await snapshot(flow)
+        if args.array or now.array is not None:
+            return await array.status(flow, args)
+        extract = now.extract
         if extract is None:
             raise BoxRefused(f"No extraction of ours was ever started on {args.host}.")
         if args.json:
@@ -65,4 +71,5 @@ COMMANDS = {
     "extract start": extract_start,
     "extract stop": extract_stop,
     "extract status": extract_status,
+    "extract submit": array.submit,
 }

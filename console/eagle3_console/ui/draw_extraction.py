@@ -9,7 +9,7 @@ from textual.content import Content
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
 from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
-from eagle3_remote.protocol import ExtractState, ExtractStatus
+from eagle3_remote.protocol import ArrayStatus, ExtractState, ExtractStatus, TaskState
 
 _STATE_STYLE = {
     ExtractState.RUNNING: "$text-success",
@@ -17,6 +17,13 @@ _STATE_STYLE = {
     ExtractState.PAUSED: "$text-warning",
     ExtractState.STOPPED: "$text-warning",
     ExtractState.FAILED: "$text-error",
+}
+_TASK_ORDER = {TaskState.LOST: 0, TaskState.FAILED: 0, TaskState.STOPPED: 0, TaskState.QUEUED: 2, TaskState.FINISHED: 3}
+_TASK_STYLE = {
+    TaskState.LOST: "$text-error",
+    TaskState.FAILED: "$text-error",
+    TaskState.STOPPED: "$text-warning",
+    TaskState.EXTRACTING: "$text-success",
 }
 
 
@@ -38,6 +45,20 @@ def draw_extraction(view: View) -> list[Content]:
         lines += flow(group, view.width, gap="  ")
     if extract.spec is not None and len(lines) < view.height:
         lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", MUTED)))
+    if snapshot.array is not None:
+        lines += _tasks(snapshot.array, view, view.height - len(lines))
+    return lines
+
+
+def _tasks(array: ArrayStatus, view: View, room: int) -> list[Content]:
+    """The array in a line, then a line a task for as many as fit: those that ended early first."""
+    ordered = sorted(array.tasks, key=lambda task: (_TASK_ORDER.get(task.state, 1), task.index))
+    lines = [wrap(array.sentence, view.width)[0]] if room > 0 else []
+    for task in ordered[: max(0, room - 1)]:
+        done = f"{task.extract.stored}/{task.extract.total}" if task.extract is not None else "-"
+        where = task.node if task.state is not TaskState.QUEUED else ""
+        text = f"task {task.index} {task.state.value:<10} {where} {done}  {task.sentence}"
+        lines.append(wrap(text, view.width, _TASK_STYLE.get(task.state, MUTED))[0])
     return lines
 
 

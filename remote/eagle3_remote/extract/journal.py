@@ -160,6 +160,10 @@ class Journal:
         found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if found is None else json.loads(found[0])
 
+    def facts(self) -> list[tuple[str, str]]:
+        """Every fact as its JSON text, by key."""
+        return self._db.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
+
     def put(self, key: str, value: Any) -> None:
         """Keep a fact (any JSON value)."""
         with self._writing() as db:

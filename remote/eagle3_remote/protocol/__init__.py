@@ -22,6 +22,10 @@ verify               dataset: str                                               
 report               job: str | null                                                 `ExtractReport`
 space                `SpaceQuery`                                                    `SpaceReport`
 space.reclaim        `ReclaimSpec`                                                   `JobStatus`
+merge                `MergeSpec`                                                     `JobStatus`
+array.submit         spec: `ArraySpec`, dry_run: bool                                `Submission`
+array.status         out: str | null                                                 `ArrayStatus` | null
+array.stop           out: str | null                                                 `StopReport`
 work                 job: str                                                        `WorkStatus`
 work.stop            job: str                                                        `StopReport`
 jobs.list            kind: str | null                                                list of `JobStatus`
@@ -33,6 +37,7 @@ Everything is pulled: a console that is slow asks less often, and nothing is buf
 
 from __future__ import annotations
 
+from eagle3_remote.protocol.array import ArraySpec, ArrayStatus, Submission, TaskState, TaskStatus
 from eagle3_remote.protocol.bench import BenchReport, BenchRun, BenchSpec
 from eagle3_remote.protocol.box import (
     DoctorQuery,
@@ -49,6 +54,7 @@ from eagle3_remote.protocol.box import (
 from eagle3_remote.protocol.codec import decode, encode
 from eagle3_remote.protocol.disk import (
     Found,
+    MergeSpec,
     ReclaimSpec,
     SpaceQuery,
     SpaceReport,
@@ -97,6 +103,8 @@ __all__ = [
     "E_SERVER",
     "MAX_LINE_BYTES",
     "PROTOCOL_VERSION",
+    "ArraySpec",
+    "ArrayStatus",
     "BenchReport",
     "BenchRun",
     "BenchSpec",
@@ -115,6 +123,7 @@ __all__ = [
     "JobStatus",
     "LaunchPlan",
     "LogChunk",
+    "MergeSpec",
     "ModelFact",
     "Mount",
     "PatchMarker",
@@ -135,6 +144,9 @@ __all__ = [
     "SpaceQuery",
     "SpaceReport",
     "StopReport",
+    "Submission",
+    "TaskState",
+    "TaskStatus",
     "VerifyReport",
     "WorkState",
     "WorkStatus",

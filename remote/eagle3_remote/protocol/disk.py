@@ -80,6 +80,19 @@ class ReclaimSpec:
     """The folder's own name, as the person typed it."""
 
 
+@dataclasses.dataclass(frozen=True)
+class MergeSpec:
+    """Shards to be joined into one dataset."""
+
+    out: str
+    shards: tuple[str, ...] = ()
+    """Empty: those of the array that was submitted for `out`."""
+    by: str = "hard-link"
+    """``hard-link``, ``rename`` (uses the shards up) or ``symlink`` (they must stay where they are)."""
+    python: str = ""
+    """The Python with pyarrow; empty: that of the array, else the last extraction's."""
+
+
 class WorkState(str, enum.Enum):
     """Where a long piece of work is."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from eagle3_remote.protocol.array import ArrayStatus
 from eagle3_remote.protocol.box import Gauges
 from eagle3_remote.protocol.extract import ExtractStatus
 from eagle3_remote.protocol.foreign import ForeignServer
@@ -20,3 +21,5 @@ class Snapshot:
     extract: ExtractStatus | None = None
     foreign: tuple[ForeignServer, ...] = ()
     """SGLang servers on the box that are no jobs of ours."""
+    array: ArrayStatus | None = None
+    """The Slurm array, where the last thing that was started is one; `extract` is its sum then."""
