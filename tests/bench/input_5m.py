@@ -3,7 +3,7 @@
 The extraction is the real job; the server is the stand-in of the tests, for what is measured here is the driver. Then it is stopped and
 started again, which must not read anything anew.
 
-    python tests/bench/input_5m.py --python BOX_PYTHON [--lines 5000000] [--tokens 60] [--seconds 900] [--work DIR]
+    python tests/bench/input_5m.py --python BOX_PYTHON [--lines 5000000] [--tokens 60] [--no-rest] [--seconds 1800] [--work DIR]
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import random
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -23,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from eagle3_remote.protocol import ExtractSpec
 from tests.extract import jobs
 from tests.extract.standin import StandIn, standin
+
+NO_REST = "import eagle3_remote.extract.reading as reading; reading._REST = 0.0; "
 
 
 def make(path: Path, lines: int, tokens: int) -> None:
@@ -44,13 +47,17 @@ def memory(pid: int) -> dict[str, int]:
     return {name: int(lines[name].split()[0]) // 1000 for name in ("VmRSS", "RssAnon", "VmHWM")}
 
 
-def run(python: Path, run_dir: Path, server: StandIn, seconds: float) -> dict[str, object]:
+def run(python: Path, run_dir: Path, server: StandIn, seconds: float, no_rest: bool) -> dict[str, object]:
     """One start: when the first sample was sent, memory then and later, and whether all was read in the time."""
     server.prompts.clear()
     began = time.monotonic()
     first = read = 0.0
     most = {"VmRSS": 0, "RssAnon": 0, "VmHWM": 0}
-    with jobs.start(python, run_dir) as process:
+    code = jobs.CODE.format(module="__main__") + (NO_REST if no_rest else "") + jobs.PLAIN
+    with (
+        (run_dir / "out.log").open("ab") as log,
+        subprocess.Popen([str(python), "-u", "-c", code, str(run_dir)], stdout=log, stderr=log) as process,
+    ):
         try:
             while time.monotonic() - began < seconds and not read:
                 time.sleep(0.02 if not first else 0.5)
@@ -83,8 +90,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--max-seq-len", type=int, default=0)
-    parser.add_argument("--shard", default="")
+    parser.add_argument("--no-rest", action="store_true", help="read on at full speed while far ahead of sending")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
         work = Path(folder)
@@ -101,11 +107,12 @@ def main() -> None:
                 server_url=server.url,
                 dump_dir=str(server.dump_dir),
                 model=str(server.model),
-                shard=args.shard,
             )
             run_dir = jobs.prepare(work / "run", spec)
             for name in ("new", "resumed"):
-                sys.stdout.write(json.dumps({name: run(args.python, run_dir, server, args.seconds)}) + "\n")
+                sys.stdout.write(
+                    json.dumps({name: run(args.python, run_dir, server, args.seconds, args.no_rest)}) + "\n"
+                )
                 sys.stdout.flush()
             sizes = {path.name: path.stat().st_size // 1_000_000 for path in (work / "out/.eagle3").iterdir()}
             sys.stdout.write(json.dumps({"MB in .eagle3": sizes}) + "\n")
