@@ -266,13 +266,13 @@ def _holder(port: int) -> tuple[str, str]:
         try:
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 if os.readlink(f"/proc/{pid}/fd/{fd}") in inodes:
-                    return describe(pid), _job_of(pid)
+                    return describe(pid), job_of(pid)
         except OSError:
             continue
     return "a process of another user or container" if inodes else "nobody that /proc shows", ""
 
 
-def _job_of(pid: int) -> str:
+def job_of(pid: int) -> str:
     """The id of the job of ours that a process belongs to, by its environment; empty: none, or it cannot be seen."""
     for entry in _text(f"/proc/{pid}/environ").split("\0"):
         name, _, value = entry.partition("=")

@@ -10,7 +10,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from eagle3_remote import jobs, stopping
+from eagle3_patch import layout
+from eagle3_remote import doctor, identity, jobs, stopping
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.protocol import JobState
 from eagle3_remote.rpc import Refused
@@ -53,7 +54,8 @@ def check(path: Path) -> None:
 
 
 def create(path: Path, job_id: str) -> None:
-    """Make the directory (0700) and note whose it is. One that exists already stays the person's.
+    """Make the directory (0700) and note whose it is. One that exists already stays the person's, unless it was made
+    for an earlier job: then it is this one's from now on.
 
     Raises:
         OSError: it cannot be made.
@@ -65,7 +67,9 @@ def create(path: Path, job_id: str) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
-        return
+        owner = (read_json(path / OWNER_FILE) or {}).get("job")
+        if not isinstance(owner, str) or not _is_ours(path, owner):
+            return
     write_atomic(path / OWNER_FILE, json.dumps({"job": job_id}).encode())
 
 
@@ -97,6 +101,34 @@ def in_use(home: Path, path: str) -> jobs.Job | None:
         if job.spec["message"].get("dump_dir") == path:
             return job
     return None
+
+
+def waiting(home: Path, url: str) -> str:
+    """The dump directory of an extraction that runs on the server at `url`, and waits for it while it is away."""
+    for job in jobs.living(home, "extract"):
+        if job.spec["message"].get("server_url") == url:
+            return str(job.spec["message"].get("dump_dir", ""))
+    return ""
+
+
+def taken(home: Path, path: Path, url: str, *, ours_will_end: bool) -> str:
+    """Who else uses the directory, in words; empty: nobody.
+
+    Args:
+        url: of the server that is to dump there; an extraction that runs on it shall find its dumps there again.
+        ours_will_end: processes of our own server jobs do not count.
+    """
+    real = os.path.realpath(path)
+    for job in jobs.living(home, "extract"):
+        message = job.spec["message"]
+        if os.path.realpath(str(message.get("dump_dir", ""))) == real and message.get("server_url") != url:
+            return f"job {job.id}, which collects from it for {message.get('server_url')}"
+    for process in identity.living():
+        env = identity.environment(process.pid)
+        given = env.get(layout.ENV_DUMP_DIR)
+        if given and os.path.realpath(given) == real and not (ours_will_end and env.get(identity.JOB_ENV)):
+            return doctor.describe(process.pid)
+    return ""
 
 
 def release(home: Path, job: jobs.Job) -> str:

@@ -102,11 +102,20 @@ def age(identity: Identity) -> float:
 
 def carries_job(pid: int, job_id: str) -> bool:
     """Whether the process's environment says that it belongs to job `job_id`. False where it cannot be read."""
+    return f"{JOB_ENV}={job_id}".encode() in _environ(pid).split(b"\0")
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The environment that a process was started with; empty where it cannot be read."""
+    pairs = (entry.partition(b"=") for entry in _environ(pid).split(b"\0") if entry)
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+
+
+def _environ(pid: int) -> bytes:
     try:
-        environ = Path(f"/proc/{pid}/environ").read_bytes()
+        return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return False
-    return f"{JOB_ENV}={job_id}".encode() in environ.split(b"\0")
+        return b""
 
 
 def everything() -> list[ProcessStat]:

@@ -91,11 +91,6 @@ def look(job: jobs.Job) -> Look:
     return Look(alive, tuple(_with_rank(one, alive, dead, job) for one in dead))
 
 
-def schedulers_to_note(job: jobs.Job) -> list[dict[str, object]]:
-    """The living schedulers, as the supervisor notes them in `SEEN_FILE`."""
-    return [{"pid": one.pid, "start_time": one.start_time, "rank": one.rank} for one in look(job).role("scheduler")]
-
-
 def seen(job: jobs.Job) -> list[Process]:
     """The schedulers that the supervisor saw in the job's present incarnation."""
     record = read_json(job.run_dir / SEEN_FILE) or {}

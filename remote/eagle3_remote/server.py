@@ -7,7 +7,8 @@ import os
 import shutil
 from pathlib import Path
 
-from eagle3_remote import doctor, dumpdir, jobs, launch, stopping
+from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stopping, watchdog
+from eagle3_remote.health import url_of
 from eagle3_remote.protocol import (
     JobStatus,
     LaunchPlan,
@@ -99,14 +100,31 @@ class ServerControl:
         """
         with jobs.exclusive(self._home):  # a start in progress is seen to its end first
             job = self._job(job_id)
+        ledger.note_segments(job)
+        pids = {stat.pid for stat in stopping.members(job)}
         report = stopping.stop(job, grace=STOP_GRACE)
         if report.leftovers:
             return report
-        note = dumpdir.release(self._home, job)
-        port = decode(PortFact, doctor.port_fact(int(job.spec["message"]["port"])))
-        if not port.free:
-            note += f" Port {port.port} is held by {port.holder}, which is not of this job."
-        return dataclasses.replace(report, sentence=report.sentence + note)
+        return proof.after_stop(self._home, job, report, pids)
+
+    def watch(self, job_id: str | None, on: bool) -> str:
+        """Have the running server started again when it crashes while an extraction runs, or no more. A sentence.
+
+        Raises:
+            Refused: there is no such job, or none runs.
+        """
+        job = self._job(job_id)
+        try:
+            watchdog.set_watch(job, on)
+        except OSError as error:
+            raise Refused(f"The run directory {job.run_dir} could not be written: {error.strerror}.") from error
+        if not on:
+            return f"Server {job.id} is not started again when it crashes."
+        left = watchdog.LIMIT - len(watchdog.record(job).restarts)
+        return (
+            f"Server {job.id} is started again when it crashes while an extraction runs, up to {left} times, and never "
+            "for a cause that a restart cannot cure."
+        )
 
     def _job(self, job_id: str | None) -> jobs.Job:
         if job_id is None:
@@ -147,9 +165,15 @@ class ServerControl:
         port = decode(PortFact, doctor.port_fact(spec.port)) if 0 < spec.port < 65536 else None
         if port is not None and not port.free and not (ours_will_end and port.job):
             raise Refused(f"Port {spec.port} is taken by {port.holder}: choose another port or end that process.")
+        if not spec.share_gpus:
+            _check_gpus(spec, ours_will_end=ours_will_end)
         job_id = jobs.new_id("server")
-        dump_dir = spec.dump_dir or str(dumpdir.default(job_id))
+        url = url_of(spec.host, spec.port)
+        dump_dir = spec.dump_dir or dumpdir.waiting(self._home, url) or str(dumpdir.default(job_id))
         dumpdir.check(Path(dump_dir))
+        user = dumpdir.taken(self._home, Path(dump_dir), url, ours_will_end=ours_will_end)
+        if user:
+            raise Refused(f"The dump directory {dump_dir} is taken by {user}: name another one.")
         try:
             plan = launch.plan(spec, python.sglang, model, self._release, dump_dir, os.environ)
         except launch.PlanError as error:
@@ -177,6 +201,22 @@ def _check_python(spec: ServerSpec) -> PythonFact:
     if not fact.sglang:
         raise Refused(f"The Python {spec.python} has no SGLang: name the one of the environment that has it.")
     return fact
+
+
+def _check_gpus(spec: ServerSpec, *, ours_will_end: bool) -> None:
+    args = " ".join(spec.extra_args).replace("=", " ").split()
+    if "--device" in args and "cpu" in args:
+        return
+    cards = gpus.cards()
+    if cards is None:
+        return  # no nvidia-smi: nothing is known of the GPUs, and nothing claimed
+    needed = gpus.visible(cards, {**os.environ, **spec.env})[: spec.tp]
+    held = gpus.taken(needed, but_ours=ours_will_end)
+    if held:
+        raise Refused(
+            f"The GPUs are taken: {'; '.join(held)}. End what holds them, choose others with CUDA_VISIBLE_DEVICES, or "
+            "start all the same with --share-gpus."
+        )
 
 
 def _check_model(spec: ServerSpec) -> ModelFact:

@@ -8,7 +8,7 @@ import threading
 import time
 from pathlib import Path
 
-from eagle3_remote import identity, jobs, stuck
+from eagle3_remote import identity, jobs, stuck, watchdog
 from eagle3_remote.files import read_json
 from eagle3_remote.health import Health, HealthProbe, url_of
 from eagle3_remote.launch import PlanError, parse_version
@@ -81,6 +81,8 @@ class StatusReader:
         active = _active(job, state)
         phase, sentence = judge(status, log, health, stopping=job.stop_requested, active=active, signs=signs)
         leader = job.leader
+        kept = watchdog.record(job)
+        phase, sentence = with_restarts(phase, sentence, kept, time.time() if alive else None)
         return ServerStatus(
             phase=phase,
             sentence=sentence,
@@ -92,6 +94,8 @@ class StatusReader:
             log=log,
             uptime=identity.age(leader) if alive and leader is not None else None,
             health_ms=health.ms if health.ok else None,
+            watched=watchdog.watched(job),
+            restarts=kept.restarts,
         )
 
     def extract(self) -> ExtractStatus | None:
@@ -186,6 +190,26 @@ def judge(
         eta = f", about {log.shard_eta} left" if log.shard_eta else ""
         return log.phase, f"The server loads the weights: {log.shards_done} of {log.shards_total} shards{eta}."
     return log.phase, _SENTENCES[log.phase]
+
+
+def with_restarts(phase: Phase, sentence: str, kept: watchdog.Record, now: float | None) -> tuple[Phase, str]:
+    """Add what the watchdog did. Pure.
+
+    Args:
+        now: Unix seconds; `None` when the job has ended.
+    """
+    if not kept.restarts and not kept.given_up:
+        return phase, sentence
+    count = f"{len(kept.restarts)} of {watchdog.LIMIT}"
+    if now is not None and kept.starts_at is not None:
+        wait = max(0.0, kept.starts_at - now)
+        why = kept.restarts[-1].reason
+        return Phase.SPAWNING, f"The server crashed and is started again in {wait:.0f} s (restart {count}): {why}."
+    if kept.restarts:
+        sentence += f" Restarted {count} because: {kept.restarts[-1].reason}."
+    if now is None and kept.given_up:
+        sentence += f" It is not started again: {kept.given_up}."
+    return phase, sentence
 
 
 def _exit_words(rc: int | None) -> str:

@@ -5,6 +5,7 @@ started in, holds the lock of the run directory for life, and forwards nothing: 
 the job. Its first process waits until the job runs (or could not be started) and exits 0 (or 1, reason on stderr).
 
 Files written, each by rename: ``pid.json`` (who the job is), ``rc`` (exit code; negative: the signal that ended it).
+A server that crashes may be started again in the same run directory (`eagle3_remote.watchdog`); ``rc`` comes at the end.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ from typing import Any, NoReturn
 
 from eagle3_remote import identity
 from eagle3_remote.files import write_atomic
+from eagle3_remote.watchdog import Watchdog, of_run_dir
 
 EXIT_NOT_STARTED = 127
 _LOCK_TRIES = 100
+_TICK = 2.0
+"""Seconds between two looks at a server's processes."""
+_POLL = 0.5
 _RC_TRIES = 60
 
 
@@ -84,6 +89,40 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
     # this process stays to write down how it ended.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stay)
+    watchdog = of_run_dir(run_dir, spec)
+    while True:
+        code = _run(run_dir, spec, log, pipe, watchdog)
+        pipe = -1  # answered; the number may be another file's by now
+        try:
+            if watchdog is None or not _again(watchdog, code):
+                break
+            os.close(log)
+            log = os.open(run_dir / "out.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            _redirect(log)
+        except Exception as error:  # whatever it is, how the job ended is written down
+            _complain(error)
+            break
+    _write_rc(run_dir, code)
+    return code
+
+
+def _again(watchdog: Watchdog, code: int) -> bool:
+    """Wait as long as the watchdog wants; whether the job is to be started again then."""
+    wait = watchdog.verdict(code)
+    if wait is None:
+        return False
+    deadline = time.monotonic() + wait
+    while time.monotonic() < deadline:
+        if not watchdog.still_wanted():
+            return False
+        time.sleep(_POLL)
+    return watchdog.still_wanted() and watchdog.clear()
+
+
+def _run(run_dir: Path, spec: dict[str, Any], log: int, pipe: int, watchdog: Watchdog | None) -> int:
+    """One incarnation of the job, from its start to its exit code."""
+    if watchdog is not None:
+        watchdog.begin()
     env = dict(os.environ)
     env.update(spec["env"])
     env[identity.JOB_ENV] = spec["id"]
@@ -102,7 +141,6 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
     except OSError as error:
         reason = f"{spec['argv'][0]} could not be started: {error.strerror}"
         os.write(log, f"{reason}\n".encode())
-        _write_rc(run_dir, EXIT_NOT_STARTED)
         _answer(pipe, reason.encode())
         return EXIT_NOT_STARTED
     leader = identity.identify(job.pid)  # exists: nobody but us reaps it
@@ -126,9 +164,22 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
         job.wait()
         raise
     _answer(pipe, b"ok")
-    code = job.wait()
-    _write_rc(run_dir, code)
-    return code
+    if watchdog is None:
+        return job.wait()
+    watchdog.started()
+    while True:
+        try:
+            return job.wait(_TICK)
+        except subprocess.TimeoutExpired:
+            try:
+                if watchdog.tick():
+                    os.killpg(job.pid, signal.SIGKILL)
+            except Exception as error:  # a look that fails must not end the job
+                _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    os.write(2, f"eagle3: watching this server failed: {type(error).__name__}: {error}\n".encode())
 
 
 def _write_rc(run_dir: Path, code: int) -> None:

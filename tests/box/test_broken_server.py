@@ -5,16 +5,29 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote import identity, jobs, processes
-from eagle3_remote.protocol import JobStatus, Phase, ProbeReport, ServerSpec, ServerStatus, StopReport, encode
+from eagle3_remote import identity, jobs, ledger, processes, shm, stopping, watchdog
+from eagle3_remote.protocol import (
+    ExtractSpec,
+    ExtractState,
+    ExtractStatus,
+    JobStatus,
+    Phase,
+    ProbeReport,
+    ServerSpec,
+    ServerStatus,
+    Snapshot,
+    StopReport,
+    encode,
+)
 from tests.box.client import AgentProcess, agent, until
-from tests.box.test_real_server import MAKE_MODEL, free_port, server_of, wait_ready
+from tests.box.test_real_server import MAKE_DATA, MAKE_MODEL, SAMPLES, free_port, server_of, wait_ready
 
 
 @pytest.fixture(scope="module", params=install.VERSIONS)
@@ -33,9 +46,8 @@ def model(bed: install.TestBed, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def box(bed: install.TestBed, release: Path, home: Path) -> Iterator[AgentProcess]:
     with agent(release, home, str(bed.python), bed.env) as one:
         yield one
-        for job in one.call("jobs.list", kind="server"):
-            if job["state"] == "running":
-                one.call("server.stop", wait=120, job=job["id"])
+    for job in jobs.everything(home):
+        stopping.stop(job, grace=5)
 
 
 def the_job(home: Path, status: JobStatus) -> jobs.Job:
@@ -82,7 +94,52 @@ def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
     assert failed.health_ms is not None
     assert f"scheduler (pid {pid}) was killed (signal 9)" in failed.sentence
     assert failed.log.failure == "scheduler_died"
-    report = box.ask(StopReport, "server.stop", wait=120, job=None)
-    assert report.stopped, report.sentence
-    assert not [stat for stat in identity.living() if identity.carries_job(stat.pid, job.id)]
+    assert_nothing_is_left_by(box.ask(StopReport, "server.stop", wait=120, job=None), job, spec)
     assert server_of(box).phase is Phase.EXITED
+
+
+def assert_nothing_is_left_by(report: StopReport, job: jobs.Job, spec: ServerSpec) -> None:
+    assert report.stopped, report.sentence
+    assert report.leftovers == (), report.sentence
+    assert f"Port {spec.port} is free." in report.sentence
+    assert not [stat for stat in identity.living() if identity.carries_job(stat.pid, job.id)]
+    assert ledger.segments(job)  # it had some
+    assert not ledger.segments(job) & shm.present()
+    assert not Path(str(job.spec["dump_dir"])).exists()
+
+
+@pytest.mark.parametrize("bed", install.VERSIONS[1:], indirect=True)  # it ends itself when a scheduler dies
+def test_a_server_that_is_killed_under_an_extraction_comes_back_and_the_extraction_ends_well(
+    bed: install.TestBed, model: Path, box: AgentProcess, home: Path, release: Path, tmp_path: Path
+) -> None:
+    spec = ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args)
+    job = the_job(home, box.ask(JobStatus, "server.start", **encode(spec)))
+    assert "up to 3 times" in box.call("server.watch", job=None, on=True)
+    wait_ready(box)
+    assert box.ask(ProbeReport, "server.probe", wait=240, tokens=19).ok
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", str(SAMPLES), "--longest", "300"]
+    subprocess.run(make, check=True)
+    box.call("extract.start", wait=120, **encode(ExtractSpec(data=str(data), out=str(out))))
+    until(lambda: extraction_of(box).stored > 20, 120)
+    before = job.leader
+    os.kill(scheduler_of(job).pid, signal.SIGKILL)
+    box.kill()  # nobody watches from outside
+    until(lambda: len(watchdog.record(job).restarts) == 1, 120)
+    until(lambda: job.leader != before, 60)
+    with agent(release, home, str(bed.python), bed.env) as later:
+        wait_ready(later)
+        (restart,) = server_of(later).restarts
+        assert "-9" in restart.reason
+        assert "Restarted 1 of 3 because: " in server_of(later).sentence
+        until(lambda: extraction_of(later).state is not ExtractState.RUNNING, 240, every=0.5)
+        until(lambda: extraction_of(later).state in (ExtractState.FINISHED, ExtractState.FAILED), 240, every=0.5)
+        done = extraction_of(later)
+        assert (done.state, done.stored, done.failed) == (ExtractState.FINISHED, SAMPLES, 0), done.sentence
+        assert_nothing_is_left_by(later.ask(StopReport, "server.stop", wait=120, job=None), job, spec)
+
+
+def extraction_of(box: AgentProcess) -> ExtractStatus:
+    seen = box.ask(Snapshot, "snapshot", paths={}).extract
+    assert seen is not None
+    return seen

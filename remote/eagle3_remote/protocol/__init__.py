@@ -11,6 +11,7 @@ doctor               `DoctorQuery`                                              
 server.plan          `ServerSpec`                                                    `LaunchPlan`
 server.start         `ServerSpec`                                                    `JobStatus`
 server.stop          job: str | null                                                 `StopReport`
+server.watch         job: str | null, on: bool                                       a sentence (str)
 server.probe         tokens: int                                                     `ProbeReport`
 server.bench         `BenchSpec`                                                     `BenchReport`
 server.bench_kept    {}                                                              `BenchReport`
@@ -77,6 +78,7 @@ from eagle3_remote.protocol.server import (
     Phase,
     PhaseSpan,
     ProbeReport,
+    Restart,
     ServerLog,
     ServerMetrics,
     ServerSpec,
@@ -136,6 +138,7 @@ __all__ = [
     "Problem",
     "PythonFact",
     "ReclaimSpec",
+    "Restart",
     "ServerLog",
     "ServerMetrics",
     "ServerSpec",

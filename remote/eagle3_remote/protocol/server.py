@@ -45,6 +45,8 @@ class ServerSpec:
     dump_dir: str = ""
     """Empty: ``/dev/shm/eagle3-console/<job>``."""
     radix_cache: bool = False
+    share_gpus: bool = False
+    """Start on GPUs though somebody else holds memory of them."""
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -131,6 +133,17 @@ class ServerMetrics:
 
 
 @dataclasses.dataclass(frozen=True)
+class Restart:
+    """One restart of a crashed server by its supervisor."""
+
+    at: float
+    """Unix seconds of the crash."""
+    kind: str
+    """Machine word of the cause; empty where the log names none."""
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
 class ServerStatus:
     """The truth about the server: process identity, log and HTTP together."""
 
@@ -148,6 +161,9 @@ class ServerStatus:
     """How long the last good health answer took; `None` when there was none."""
     metrics: ServerMetrics | None = None
     """`None`: off (``--enable-metrics``), or not answered yet."""
+    watched: bool = False
+    """It is started again when it crashes while an extraction runs."""
+    restarts: tuple[Restart, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,64 @@
+"""What is left of a server once its processes are gone: port, GPU memory, shared memory, dump directory. Each is looked
+at, ours is removed, and what stays is named with its owner."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+from eagle3_remote import doctor, dumpdir, gpus, jobs, ledger, shm
+from eagle3_remote.protocol import PortFact, StopReport, decode
+
+GPU_WAIT = 20.0
+"""Seconds for the driver to take back the memory of processes that were killed."""
+
+
+def after_stop(home: Path, job: jobs.Job, report: StopReport, pids: Collection[int]) -> StopReport:
+    """Add to the report of a job whose processes are gone what became of the rest.
+
+    Args:
+        pids: of the processes that were ended.
+    """
+    found = [_port(job), _gpus(pids), _shm(job), (dumpdir.release(home, job), ())]
+    return dataclasses.replace(
+        report,
+        sentence=report.sentence + "".join(words for words, _ in found),
+        leftovers=report.leftovers + tuple(one for _, left in found for one in left),
+    )
+
+
+def _port(job: jobs.Job) -> tuple[str, tuple[str, ...]]:
+    port = decode(PortFact, doctor.port_fact(int(job.spec["message"]["port"])))
+    if port.free:
+        return f" Port {port.port} is free.", ()
+    return f" Port {port.port} is held by {port.holder}, which is not of this job.", ()
+
+
+def _gpus(pids: Collection[int]) -> tuple[str, tuple[str, ...]]:
+    deadline = time.monotonic() + GPU_WAIT
+    while True:
+        cards = gpus.cards()
+        if cards is None:
+            return "", ()
+        held = gpus.held_by(pids, cards)
+        if not held or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    if held:
+        return f" GPU memory is not back: {'; '.join(held)}.", tuple(held)
+    used = ", ".join(f"{card.index}: {card.used / gpus.GIB:.1f}" for card in cards)
+    return f" Its GPU memory is back (GiB in use by GPU: {used}).", ()
+
+
+def _shm(job: jobs.Job) -> tuple[str, tuple[str, ...]]:
+    done = shm.reclaim(ledger.segments(job))
+    words = ""
+    if done.removed:
+        many = len(done.removed) > 1
+        names = ", ".join(done.removed[:4]) + (" ..." if len(done.removed) > 4 else "")
+        words = f" {len(done.removed)} shared-memory segment{'s' if many else ''} that it left {'were' if many else 'was'} removed ({names})."
+    if done.left:
+        words += f" Left in /dev/shm: {'; '.join(done.left)}."
+    return words, done.left
