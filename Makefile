@@ -41,7 +41,7 @@ tests: setup ## pytest; ARGS="-k link" for some of it
 	$(RUN) pytest $(ARGS)
 
 test-all-sglang: setup ## the patch against nine SGLang releases and every model class (about 15 minutes)
-	EAGLE3_ALL_SGLANG=1 $(RUN) pytest tests/patch/test_releases.py tests/patch/test_models.py
+	EAGLE3_ALL_SGLANG=1 $(RUN) pytest tests/patch/test_launch_lines.py tests/patch/test_releases.py tests/patch/test_models.py
 
 format: setup ## let ruff mend what it can
 	$(RUN) ruff check --fix .

@@ -32,6 +32,8 @@ from eagle3_remote.protocol import (
 PROBE_TOKENS = 19
 """As many as the hand-made run sent: 19 sent must be 19 dumped, 0 cached."""
 STOP_SECONDS = 180.0
+PLAN_SECONDS = 300.0
+"""SGLang is imported on the box to hear its argument parser: seconds, from a cold network disk minutes."""
 _VERIFY_SECONDS = 6 * 3600.0
 _OVER = (Phase.EXITED, Phase.FAILED, Phase.NOT_RUNNING)
 SERVING = (Phase.READY, Phase.BUSY)
@@ -135,9 +137,14 @@ class Flow:
             job = await self.server_start(judge.choose_python(facts, self.plan))
         return await self.server_wait(job.id)
 
-    async def server_plan(self, python: str) -> LaunchPlan:
-        """The exact line that would run."""
-        return await self.session.call("server.plan", self.plan.server(python), LaunchPlan)
+    async def server_plan(self, python: str, *, radix_cache: bool = False) -> LaunchPlan:
+        """The exact line that would run; the installed SGLang's own parser takes it.
+
+        Raises:
+            BoxRefused: it could not be started; the sentence says why.
+        """
+        spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
+        return await self.session.call("server.plan", spec, LaunchPlan, wait=PLAN_SECONDS)
 
     async def server_start(self, python: str, *, radix_cache: bool = False) -> JobStatus:
         """Start the server; returns as soon as its job runs.
@@ -147,7 +154,7 @@ class Flow:
         """
         self._step("server", "running", "starting")
         spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
-        return await self.session.call("server.start", spec, JobStatus)
+        return await self.session.call("server.start", spec, JobStatus, wait=PLAN_SECONDS)
 
     async def server_wait(self, job_id: str) -> ServerStatus:
         """Watch a server until it is ready and every rank has shown the patch's marker.

@@ -53,6 +53,7 @@ class Plan:
             boundaries=self.boundaries,
             final=self.final or "pre",
             dump_dir=self.dump_dir,
+            tokens_in_flight=self.tokens_in_flight,
             extra_args=self.server_args,
             env=self.server_env,
         )
@@ -92,6 +93,7 @@ def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
         boundaries=plan.boundaries or last.boundaries,
         final=plan.final or last.final,
         dump_dir=plan.dump_dir or last.dump_dir,
+        tokens_in_flight=plan.tokens_in_flight or last.tokens_in_flight,
         server_args=plan.server_args or last.extra_args,
         server_env=plan.server_env or last.env,
     )

@@ -101,6 +101,20 @@ def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
 
 def unsupported(args: Any) -> str | None:
     """Why rows cannot be trusted on a server with these ServerArgs; `None` when nothing speaks against it."""
+    mode = unsupported_mode(args)
+    if mode is not None:
+        return mode
+    if str(getattr(args, "device", "")).startswith("cuda") and _prefill_graphs(args):
+        return (
+            "prefill CUDA graphs are on, and a replayed graph runs no hook; start the server with --disable-cuda-graph "
+            "(SGLang 0.5.10 to 0.5.13 also: --disable-piecewise-cuda-graph; up to 0.5.9: without "
+            "--enable-piecewise-cuda-graph)"
+        )
+    return None
+
+
+def unsupported_mode(args: Any) -> str | None:
+    """The part of `unsupported` that the command line alone decides; `args` may be what the parser made of it."""
     for name, why in _MUST_BE_OFF.items():
         if getattr(args, name, False):
             return f"{_flag(name)} is on: {why}; start the server without it"
@@ -112,12 +126,6 @@ def unsupported(args: Any) -> str | None:
             return f"{_flag(name)} is {getattr(args, name)}: {why}; start the server without it"
     if getattr(args, "disaggregation_mode", "null") not in ("null", None):
         return "prefill and decode are disaggregated, which is untried; start the server without --disaggregation-mode"
-    if str(getattr(args, "device", "")).startswith("cuda") and _prefill_graphs(args):
-        return (
-            "prefill CUDA graphs are on, and a replayed graph runs no hook; start the server with --disable-cuda-graph "
-            "(SGLang 0.5.10 to 0.5.13 also: --disable-piecewise-cuda-graph; up to 0.5.9: without "
-            "--enable-piecewise-cuda-graph)"
-        )
     return None
 
 

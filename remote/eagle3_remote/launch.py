@@ -1,7 +1,6 @@
-"""The exact line that starts a patched SGLang server, as a pure function of what is asked and of the version found.
+"""The exact line that starts a patched SGLang server, as pure functions of what is asked and of the version found.
 
-Flag spellings by version are from SGLang's own argument parsers, 0.5.4.post3 to 0.5.23 (``srt/server_args.py``, from
-0.5.16 on also ``srt/arg_groups/``).
+What the line needs, and how each version spells it, is data in `eagle3_remote.recipe`.
 """
 
 from __future__ import annotations
@@ -9,58 +8,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from eagle3_patch import layout
+from eagle3_remote import recipe
+from eagle3_remote.flags import Given, Parser, PlanError, explain, instead, split, tidy
 from eagle3_remote.protocol import LaunchPlan, ModelFact, ServerSpec
+from eagle3_remote.recipe import Contradiction, Measure, Version
 
-Version = tuple[int, int, int]
+__all__ = ["NO_RADIX", "PlanError", "Version", "check", "parse_version", "plan", "settle", "written_out"]
 
+NO_RADIX = recipe.RADIX_OFF.spellings[0].flag
 
-class PlanError(ValueError):
-    """What is asked cannot be started; the text is a full sentence."""
+MODULE = ("-u", "-m", "sglang.launch_server")
+"""What stands between the Python and SGLang's own arguments."""
 
-
-@dataclasses.dataclass(frozen=True)
-class VersionFlag:
-    """A flag that is given to the versions ``since <= version < until``."""
-
-    flag: str
-    why: str
-    since: Version = (0, 0, 0)
-    until: Version = (99, 0, 0)
-
-
-FLAGS: tuple[VersionFlag, ...] = (
-    VersionFlag(
-        "--disable-cuda-graph",
-        "CUDA graphs off: a captured graph would not run the capture of hidden states "
-        "(from 0.5.16 this one flag covers prefill graphs as well)",
-    ),
-    VersionFlag(
-        "--disable-piecewise-cuda-graph",
-        "prefill graphs off: 0.5.10 to 0.5.15 capture them by default and have a flag of their own for it",
-        since=(0, 5, 10),
-        until=(0, 5, 16),
-    ),
-    VersionFlag(
-        "--enforce-disable-flashinfer-allreduce-fusion",
-        "fused all-reduce off: with it a rank's rows are partial sums (before 0.5.10 there is no flag; the patch sees to it)",
-        since=(0, 5, 10),
-    ),
-    VersionFlag("--skip-server-warmup", "no warm-up request: it would go through the patched layers for nothing"),
-)
-
-NO_RADIX = "--disable-radix-cache"
-
-_ALIASES = {
-    "--model": "--model-path",
-    "--tp": "--tp-size",
-    "--tensor-parallel-size": "--tp-size",
-}
-_HEALTH_SINCE: Version = (0, 5, 6)
-"""SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION exists from 0.5.6 (``http_server.py``)."""
+_OURS = (layout.ENV_DUMP_DIR, layout.ENV_DUMP_DIR_OLD, layout.ENV_BOUNDARIES, layout.ENV_FINAL, layout.ENV_RID_PREFIX)
+"""Variables by which console, extraction and patch agree; a person's own value would part them."""
 
 
 def parse_version(text: str) -> Version:
@@ -80,21 +45,19 @@ def settle(spec: ServerSpec) -> ServerSpec:
     fields that the console goes by: the person's own argument wins.
 
     Raises:
-        PlanError: such an argument has no, or no usable, value.
+        PlanError: such an argument has no, or no usable, value, or one is given twice with different values.
     """
     rest: list[str] = []
     fields: dict[str, str] = {}
-    args = iter(spec.extra_args)
-    for arg in args:
-        name, equals, value = arg.partition("=")
-        key = {"--port": "port", "--host": "host", "--tp-size": "tp", "--model-path": "model"}.get(_canonical(name))
+    keys = {"--port": "port", "--host": "host", "--tp-size": "tp", "--model-path": "model"}
+    for one in split(tidy(spec.extra_args, "")):
+        key = keys.get(one.name)
         if key is None:
-            rest.append(arg)
-            continue
-        given = value if equals else next(args, None)
-        if given is None:
-            raise PlanError(f"The extra argument {name} has no value.")
-        fields[key] = given
+            rest += one.tokens
+        elif len(one.values) != 1:
+            raise PlanError(f"The extra argument {one.name} has no value.")
+        else:
+            fields[key] = one.values[0]
     try:
         return dataclasses.replace(
             spec,
@@ -108,6 +71,15 @@ def settle(spec: ServerSpec) -> ServerSpec:
         raise PlanError("The extra arguments --port and --tp-size need whole numbers.") from None
 
 
+def written_out(spec: ServerSpec, sglang_version: str, parser: Parser) -> ServerSpec:
+    """`spec` with the abbreviations among its extra arguments written out, settled.
+
+    Raises:
+        PlanError: an argument is unknown to this version, ambiguous, or given twice with different values.
+    """
+    return settle(dataclasses.replace(spec, extra_args=tidy(spec.extra_args, sglang_version, parser)))
+
+
 def plan(
     spec: ServerSpec,
     sglang_version: str,
@@ -115,6 +87,7 @@ def plan(
     release: Path,
     dump_dir: str,
     inherited: Mapping[str, str],
+    offered: Collection[str] | None = None,
 ) -> LaunchPlan:
     """The argv and the environment additions for one server.
 
@@ -124,49 +97,137 @@ def plan(
         release: the folder that holds ``eagle3_patch``.
         dump_dir: where the patch writes, absolute.
         inherited: the environment that the server will inherit.
+        offered: every flag that the installed parser knows, where it was asked: a version that does not know the spelling
+            of its own number gets another one that it knows.
 
     Raises:
-        PlanError: the version is too old or unreadable, or boundaries, final or numbers are not usable.
+        PlanError: the version is too old or unreadable, it has no flag for what the recipe needs, arguments contradict the
+            recipe, or boundaries, final or numbers are not usable.
     """
     version = parse_version(sglang_version)
     if version < (0, 5, 4):
         raise PlanError(f"SGLang {sglang_version} is too old: 0.5.4 or newer is needed.")
     _check(spec, model)
-    given = {_canonical(arg.partition("=")[0]) for arg in spec.extra_args if arg.startswith("--")}
-    notes: list[str] = []
-    argv = [spec.python, "-u", "-m", "sglang.launch_server", "--model-path", spec.model]
+    given = split(spec.extra_args)
+    _refuse_contradictions(given, spec)
+    names = {one.name for one in given}
+    argv = [spec.python, *MODULE, "--model-path", spec.model]
     argv += ["--host", spec.host, "--port", str(spec.port), "--tp-size", str(spec.tp)]
-    if not spec.radix_cache:
-        _add(
-            argv, notes, given, NO_RADIX, "radix cache off: a cached prefix never passes the layers, its rows are lost"
-        )
-    else:
+    notes: list[str] = []
+    measures = recipe.MEASURES
+    if spec.radix_cache:
         notes.append("radix cache ON: prompts with a common prefix would lose rows, so no extraction is started on it")
-    for row in FLAGS:
-        if row.since <= version < row.until:
-            _add(argv, notes, given, row.flag, row.why)
-    argv += spec.extra_args
-    return LaunchPlan(
-        argv=tuple(argv),
-        env=_environment(spec, version, release, dump_dir, inherited),
-        sglang_version=sglang_version,
-        notes=tuple(notes),
+    else:
+        measures = (recipe.RADIX_OFF, *measures)
+    for measure in measures:
+        flag = _spelled(measure, version, sglang_version, offered)
+        if flag is None:
+            notes.append(f"{measure.what}: {measure.otherwise}")
+            continue
+        notes.append(f"{flag}: {measure.what}: {measure.why}")
+        if flag not in names:
+            argv.append(flag)
+    argv += _chunk(spec, names, notes)
+    env = _environment(spec, version, release, dump_dir, inherited)
+    notes.append(_health_note(spec, version))
+    return LaunchPlan(argv=(*argv, *spec.extra_args), env=env, sglang_version=sglang_version, notes=tuple(notes))
+
+
+def check(parser: Parser, spec: ServerSpec, sglang_version: str) -> None:
+    """Hold the line against what the installed parser said of it.
+
+    Raises:
+        PlanError: the parser did not take it, a ``--config`` file contradicts the recipe or the other arguments, or the
+            patch would refuse the server.
+    """
+    if parser.error:
+        raise PlanError(f"SGLang {sglang_version} does not take this launch line: {explain(parser.error, parser)}.")
+    _refuse_contradictions(split(tidy(parser.argv, sglang_version, parser)), spec)
+    if parser.unfit:
+        raise PlanError(f"The patch cannot work in a server with these arguments: {parser.unfit}.")
+
+
+def _spelled(measure: Measure, version: Version, text: str, offered: Collection[str] | None) -> str | None:
+    own = next((one.flag for one in measure.spellings if one.since <= version < one.until), None)
+    if own is None or offered is None or own in offered:
+        return own
+    other = next((one.flag for one in measure.spellings if one.flag in offered), None)
+    if other is None and not measure.otherwise:
+        raise PlanError(
+            f"SGLang {text} has no {own} ({measure.what}: {measure.why}){instead(own, offered)}: this console does not know "
+            "how to start this version; use one from 0.5.4 to 0.5.23."
+        )
+    return other
+
+
+def _chunk(spec: ServerSpec, names: Collection[str], notes: list[str]) -> list[str]:
+    """The prefill chunk that fits the extraction's token budget."""
+    flag = "--chunked-prefill-size"
+    if flag in names:
+        notes.append(f"{flag}: chunked prefill: your own")
+        return []
+    if not spec.tokens_in_flight:
+        notes.append(
+            "chunked prefill: SGLang's own size for this GPU's memory; the extraction keeps "
+            f"{recipe.CHUNKS_IN_FLIGHT} chunks of tokens in flight, whatever it is"
+        )
+        return []
+    multiple = recipe.CHUNK_MULTIPLE
+    chunk = max(spec.tokens_in_flight // recipe.CHUNKS_IN_FLIGHT // multiple, 1) * multiple
+    notes.append(
+        f"{flag} {chunk}: chunked prefill: {recipe.CHUNKS_IN_FLIGHT} chunks are the {spec.tokens_in_flight:,} tokens that the "
+        "extraction keeps in flight"
     )
+    args = [flag, str(chunk)]
+    if chunk > recipe.MAX_PREFILL_TOKENS and "--max-prefill-tokens" not in names:
+        args += ["--max-prefill-tokens", str(chunk)]
+        notes.append(
+            f"--max-prefill-tokens {chunk}: SGLang would cut each chunk to {recipe.MAX_PREFILL_TOKENS:,} tokens"
+        )
+    return args
 
 
-def _canonical(name: str) -> str:
-    return _ALIASES.get(name, name)
+def _health_note(spec: ServerSpec, version: Version) -> str:
+    name = recipe.HEALTH_VARIABLE
+    if version < recipe.HEALTH_SINCE:
+        return "health: before 0.5.6 /health always generates a token, so the console asks /get_model_info instead"
+    own = spec.env.get(name, "false")
+    if own.lower() not in ("false", "0", "no"):
+        return f"{name}={own}: health: your own; each look at /health makes the server generate a token"
+    return f"{name}=false: health without generation: looking at the server gives it no work and makes no rows"
 
 
-def _add(argv: list[str], notes: list[str], given: Iterable[str], flag: str, why: str) -> None:
-    if flag not in given:
-        argv.append(flag)
-        notes.append(f"{flag}: {why}")
+def _refuse_contradictions(given: Iterable[Given], spec: ServerSpec) -> None:
+    wrong = [_contradicts(one, row) for one in given for row in recipe.CONTRADICTIONS if _applies(one, row, spec)]
+    if spec.radix_cache and any(one.name == NO_RADIX for one in given):
+        wrong.append(f"{NO_RADIX} contradicts --radix-cache on: choose one.")
+    wrong += [
+        f"{name} is set by the console, which goes by it: use --dump-dir, --boundaries or --final instead."
+        for name in _OURS
+        if name in spec.env
+    ]
+    if wrong:
+        raise PlanError(" ".join(dict.fromkeys(wrong)))
+
+
+def _applies(one: Given, row: Contradiction, spec: ServerSpec) -> bool:
+    if one.name not in row.flags or (row.only_radix_off and spec.radix_cache):
+        return False
+    return not one.values or not set(one.values) <= set(row.harmless)
+
+
+def _contradicts(one: Given, row: Contradiction) -> str:
+    words, possible = one.name, ""
+    if row.harmless:
+        words, possible = " ".join((one.name, *one.values)), f" ({' or '.join(row.harmless)} is possible)"
+    return f"{words} contradicts the recipe: {row.why}; leave it out{possible}."
 
 
 def _check(spec: ServerSpec, model: ModelFact) -> None:
     if not 0 < spec.port < 65536:
         raise PlanError(f"Port {spec.port} is outside 1 to 65535.")
+    if spec.tokens_in_flight < 0:
+        raise PlanError(f"--tokens-in-flight {spec.tokens_in_flight} is not possible: it is 0 or more.")
     if spec.tp < 1:
         raise PlanError(f"--tp {spec.tp} is not possible: at least one GPU is needed.")
     if spec.final not in ("pre", "post"):
@@ -186,8 +247,8 @@ def _environment(
 ) -> dict[str, str]:
     """Ours first, the person's own last; ``PYTHONPATH`` and ``PATH`` are led by ours and keep what was there."""
     env = {"PYTHONUNBUFFERED": "1"}
-    if version >= _HEALTH_SINCE:
-        env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] = "false"
+    if version >= recipe.HEALTH_SINCE:
+        env[recipe.HEALTH_VARIABLE] = "false"
     env[layout.ENV_DUMP_DIR] = dump_dir
     env[layout.ENV_FINAL] = spec.final
     if spec.boundaries:

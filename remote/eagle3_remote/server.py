@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 
 from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stopping, watchdog
+from eagle3_remote.argcheck import ArgumentChecker, NoParser
+from eagle3_remote.flags import Parser
 from eagle3_remote.health import url_of
 from eagle3_remote.protocol import (
     JobStatus,
@@ -48,6 +50,7 @@ class ServerControl:
     def __init__(self, home: Path, release: Path) -> None:
         self._home = home
         self._release = release
+        self._arguments = ArgumentChecker(release)
 
     def plan(self, spec: ServerSpec) -> LaunchPlan:
         """The line that `start` would run, once a server of ours that holds the port now is stopped.
@@ -63,6 +66,7 @@ class ServerControl:
         Raises:
             Refused: see `plan`; also when a server of ours runs already.
         """
+        self._prepare(spec, ours_will_end=True)  # the parser is asked before anybody has to wait for us
         with jobs.exclusive(self._home):
             self._no_other()
             dumpdir.sweep(self._home)
@@ -175,10 +179,35 @@ class ServerControl:
         if user:
             raise Refused(f"The dump directory {dump_dir} is taken by {user}: name another one.")
         try:
-            plan = launch.plan(spec, python.sglang, model, self._release, dump_dir, os.environ)
+            spec, plan = self._checked(spec, python.sglang, model, dump_dir)
         except launch.PlanError as error:
             raise Refused(str(error)) from error
         return Prepared(spec, plan, model, job_id, dump_dir)
+
+    def _checked(
+        self, spec: ServerSpec, version: str, model: ModelFact, dump_dir: str
+    ) -> tuple[ServerSpec, LaunchPlan]:
+        """A line that the installed parser takes, with abbreviations written out; or one with a note that it was not asked.
+
+        Raises:
+            PlanError: see `launch.plan`, `launch.written_out` and `launch.check`.
+        """
+        plan = launch.plan(spec, version, model, self._release, dump_dir, os.environ)
+        try:
+            parser = self._ask(plan)
+            spec = launch.written_out(spec, version, parser)
+            again = launch.plan(spec, version, model, self._release, dump_dir, os.environ, parser.names)
+            if again.argv != plan.argv:
+                plan, parser = again, self._ask(again)
+        except NoParser as error:
+            note = f"arguments NOT checked: {error}; a wrong one shows in the server's log"
+            return spec, dataclasses.replace(plan, notes=(*plan.notes, note))
+        launch.check(parser, spec, version)
+        return spec, plan
+
+    def _ask(self, plan: LaunchPlan) -> Parser:
+        python, own = plan.argv[0], plan.argv[1 + len(launch.MODULE) :]
+        return self._arguments.ask(python, plan.sglang_version, own, plan.env)
 
 
 def _absolute(path: str) -> str:

@@ -15,11 +15,10 @@ SPEC = ServerSpec(model="/m", python="/venv/bin/python", port=30001, tp=8, bound
 RELEASE = Path("/home/u/.eagle3-console/releases/abc")
 
 GRAPHS, PIECEWISE = "--disable-cuda-graph", "--disable-piecewise-cuda-graph"
-FUSION, WARMUP, RADIX = (
-    "--enforce-disable-flashinfer-allreduce-fusion",
-    "--skip-server-warmup",
-    "--disable-radix-cache",
-)
+DECODE_GRAPHS, PREFILL_GRAPHS = "--disable-decode-cuda-graph", "--disable-prefill-cuda-graph"
+FUSION = "--enforce-disable-flashinfer-allreduce-fusion"
+ALL = {"--skip-server-warmup", "--disable-radix-cache", "--enable-metrics"}
+RADIX = "--disable-radix-cache"
 
 
 def make(spec: ServerSpec = SPEC, version: str = "0.5.23", env: dict[str, str] | None = None) -> LaunchPlan:
@@ -29,25 +28,37 @@ def make(spec: ServerSpec = SPEC, version: str = "0.5.23", env: dict[str, str] |
 @pytest.mark.parametrize(
     ("version", "flags"),
     [
-        ("0.5.4.post3", {RADIX, GRAPHS, WARMUP}),
-        ("0.5.6.post2", {RADIX, GRAPHS, WARMUP}),
-        ("0.5.8.post1", {RADIX, GRAPHS, WARMUP}),
-        ("0.5.9", {RADIX, GRAPHS, WARMUP}),
-        ("0.5.10.post1", {RADIX, GRAPHS, WARMUP, PIECEWISE, FUSION}),
-        ("0.5.13.post1", {RADIX, GRAPHS, WARMUP, PIECEWISE, FUSION}),
-        ("0.5.16", {RADIX, GRAPHS, WARMUP, FUSION}),
-        ("0.5.20", {RADIX, GRAPHS, WARMUP, FUSION}),
-        ("0.5.23", {RADIX, GRAPHS, WARMUP, FUSION}),
+        ("0.5.4.post3", {GRAPHS}),
+        ("0.5.6.post2", {GRAPHS}),
+        ("0.5.8.post1", {GRAPHS}),
+        ("0.5.9", {GRAPHS}),
+        ("0.5.10.post1", {GRAPHS, PIECEWISE, FUSION}),
+        ("0.5.13.post1", {GRAPHS, PIECEWISE, FUSION}),
+        ("0.5.16", {DECODE_GRAPHS, PREFILL_GRAPHS, FUSION}),
+        ("0.5.20", {DECODE_GRAPHS, PREFILL_GRAPHS, FUSION}),
+        ("0.5.23", {DECODE_GRAPHS, PREFILL_GRAPHS, FUSION}),
     ],
 )
 def test_flags_of_each_version(version: str, flags: set[str]) -> None:
     made = make(version=version)
     line = "-u -m sglang.launch_server --model-path /m --host 127.0.0.1 --port 30001 --tp-size 8"
     assert made.argv[:12] == ("/venv/bin/python", *line.split())
-    assert set(made.argv[12:]) == flags
-    assert len(made.argv[12:]) == len(flags)
-    assert {note.partition(":")[0] for note in made.notes} == flags  # each has its reason
+    assert sorted(made.argv[12:]) == sorted(flags | ALL)
     assert made.sglang_version == version
+    notes = "\n".join(made.notes)
+    for flag in flags | ALL:
+        assert f"{flag}: " in notes  # each has its reason
+    for what in (
+        "radix cache off",
+        "CUDA graphs off",
+        "prefill graphs off",
+        "fused all-reduce off",
+        "chunked prefill",
+        "warm-up skipped",
+        "metrics on",
+    ):
+        assert f"{what}: " in notes, what  # where a version needs no flag, it is said why
+    assert "health" in notes
 
 
 @pytest.mark.parametrize(("version", "told"), [("0.5.4.post3", False), ("0.5.6.post2", True), ("0.5.23", True)])
@@ -77,12 +88,30 @@ def test_environment() -> None:
 
 def test_the_persons_own_arguments_win_and_come_last() -> None:
     extra = ("--chunked-prefill-size", "4096", "--disable-cuda-graph", "--host=0.0.0.0", "--tp", "4", "--port", "31000")
-    made = make(dataclasses.replace(SPEC, extra_args=extra))
+    made = make(dataclasses.replace(SPEC, extra_args=extra), "0.5.9")
     assert made.argv[-3:] == ("--chunked-prefill-size", "4096", "--disable-cuda-graph")
     assert made.argv.count("--disable-cuda-graph") == 1
     assert " ".join(made.argv).count("--host 0.0.0.0 --port 31000 --tp-size 4") == 1
     settled = settle(dataclasses.replace(SPEC, extra_args=(*extra, "--model=/other")))
     assert (settled.host, settled.port, settled.tp, settled.model) == ("0.0.0.0", 31000, 4, "/other")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (0, ()),
+        (32768, ("--chunked-prefill-size", "8192")),
+        (33000, ("--chunked-prefill-size", "8192")),  # a multiple of the page size
+        (300, ("--chunked-prefill-size", "128")),
+        (131072, ("--chunked-prefill-size", "32768", "--max-prefill-tokens", "32768")),
+    ],
+)
+def test_the_prefill_chunk_fits_the_tokens_in_flight(tokens: int, words: tuple[str, ...]) -> None:
+    made = make(dataclasses.replace(SPEC, tokens_in_flight=tokens))
+    assert made.argv[len(make().argv) :] == words
+    own = make(dataclasses.replace(SPEC, tokens_in_flight=tokens, extra_args=("--chunked-prefill-size=-1",)))
+    assert [word for word in own.argv if word.startswith("--chunked")] == ["--chunked-prefill-size=-1"]
+    assert any("your own" in note for note in own.notes)
 
 
 def test_radix_cache_on_purpose() -> None:
@@ -103,11 +132,54 @@ def test_radix_cache_on_purpose() -> None:
         ({"tp": 0}, "0.5.23", "at least one GPU"),
         ({"extra_args": ("--port",)}, "0.5.23", "has no value"),
         ({"extra_args": ("--tp", "two")}, "0.5.23", "whole numbers"),
+        ({"tokens_in_flight": -1}, "0.5.23", "0 or more"),
+        ({"extra_args": ("cpu", "--device")}, "0.5.23", "'cpu' belongs to no option"),
+        ({"extra_args": ("--tp", "4", "--tp-size=8")}, "0.5.23", r"--tp-size is given 2 times .*\(4; 8\)"),
+        ({"extra_args": ("--page-size", "1", "--page-size=64")}, "0.5.23", r"--page-size is given 2 times"),
+        ({"extra_args": ("--enable-piecewise-cuda-graph",)}, "0.5.9", "contradicts the recipe: a replayed CUDA graph"),
+        ({"extra_args": ("--cuda-graph-backend-prefill=full",)}, "0.5.23", r"disabled is possible"),
+        ({"extra_args": ("--enable-flashinfer-allreduce-fusion",)}, "0.5.13", "partial sums"),
+        ({"extra_args": ("--flashinfer-allreduce-fusion-backend", "auto")}, "0.5.23", "partial sums"),
+        ({"extra_args": ("--enable-hierarchical-cache",)}, "0.5.23", "the radix cache is off"),
+        ({"extra_args": ("--disable-radix-cache",), "radix_cache": True}, "0.5.23", "contradicts --radix-cache on"),
+        ({"extra_args": ("--allow-auto-truncate",)}, "0.5.23", "loss mask"),
+        ({"extra_args": ("--log-level", "error")}, "0.5.23", "info or debug is possible"),
+        ({"extra_args": ("--api-key", "s3cret")}, "0.5.23", "^--api-key contradicts .* send no key"),
+        ({"env": {"EAGLE3_DUMP_DIR": "/mine"}}, "0.5.23", "use --dump-dir"),
     ],
 )
 def test_refusals(change: dict[str, object], version: str, sentence: str) -> None:
     with pytest.raises(PlanError, match=sentence):
         make(dataclasses.replace(SPEC, **change), version)  # type: ignore[arg-type]
+
+
+def test_all_that_contradicts_is_named_at_once() -> None:
+    spec = dataclasses.replace(
+        SPEC, extra_args=("--allow-auto-truncate", "--log-level=error"), env={"EAGLE3_FINAL": "pre"}
+    )
+    with pytest.raises(PlanError, match=r"--allow-auto-truncate .*--log-level error .*EAGLE3_FINAL"):
+        make(spec)
+
+
+def test_what_does_not_contradict_is_taken_and_what_is_said_twice_stands_once() -> None:
+    extra = ("--cuda-graph-backend-decode", "disabled", "--log-level", "debug", "--log-level=debug")
+    assert make(dataclasses.replace(SPEC, extra_args=extra)).argv[-3:] == (*extra[:2], extra[-1])
+    made = make(dataclasses.replace(SPEC, extra_args=("--enable-hierarchical-cache",), radix_cache=True))
+    assert made.argv[-1] == "--enable-hierarchical-cache"
+
+
+def test_a_version_that_spells_it_otherwise_than_its_number_says() -> None:
+    """0.5.14 and 0.5.15 were never read; a build from source carries any number."""
+    offered = {RADIX, DECODE_GRAPHS, PREFILL_GRAPHS, FUSION, "--skip-server-warmup", "--enable-metrics"}
+    made = plan(SPEC, "0.5.15", MODEL, RELEASE, "/d", {}, offered)
+    assert {DECODE_GRAPHS, PREFILL_GRAPHS} <= set(made.argv)
+    assert not {GRAPHS, PIECEWISE} & set(made.argv)
+    with pytest.raises(
+        PlanError, match=r"SGLang 0\.5\.15 has no --disable-radix-cache .*the nearest it has: --disable-cache"
+    ):
+        plan(SPEC, "0.5.15", MODEL, RELEASE, "/d", {}, (offered - {RADIX}) | {"--disable-cache"})
+    without = plan(SPEC, "0.5.15", MODEL, RELEASE, "/d", {}, offered - {FUSION})
+    assert any(note.startswith("fused all-reduce off: ") for note in without.notes)
 
 
 def test_a_model_too_small_for_the_default_boundaries() -> None:

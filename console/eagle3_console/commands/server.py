@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 
 from eagle3_console import judge, report
 from eagle3_console.commands import foreign
@@ -13,7 +12,7 @@ from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow
 from eagle3_console.headless import print_json, print_text
 from eagle3_console.plan import restart_plan
-from eagle3_remote.protocol import LaunchPlan, StopReport
+from eagle3_remote.protocol import StopReport
 
 
 async def server_start(args: argparse.Namespace) -> int:
@@ -36,8 +35,7 @@ async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -
     radix_cache = args.radix_cache == "on"
     if args.dry_run:
         python = judge.choose_python(await flow.doctor(), flow.plan)
-        spec = dataclasses.replace(flow.plan.server(python), radix_cache=radix_cache)
-        launch = await flow.session.call("server.plan", spec, LaunchPlan)
+        launch = await flow.server_plan(python, radix_cache=radix_cache)
         if args.json:
             print_json(launch)
         else:

@@ -49,6 +49,8 @@ class ServerSpec:
     """Start on GPUs though somebody else holds memory of them."""
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = dataclasses.field(default_factory=dict)
+    tokens_in_flight: int = 0
+    """What the extraction will keep at the server; 0: four prefill chunks of SGLang's own choice."""
 
 
 @dataclasses.dataclass(frozen=True)

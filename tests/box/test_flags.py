@@ -1,0 +1,81 @@
+"""Arguments taken apart and held against a parser: abbreviations, repeats, unknown and wrong ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from eagle3_remote.flags import Option, Parser, PlanError, explain, split, tidy
+
+PARSER = Parser(
+    (
+        Option(("--model-path", "--model")),
+        Option(("--tensor-parallel-size", "--tp-size")),
+        Option(("--attention-backend",), choices=("triton", "flashinfer", "fa3")),
+        Option(("--disable-radix-cache",), takes_value=False),
+        Option(("--disable-cuda-graph",), takes_value=False),
+        Option(("--disable-prefill-cuda-graph",), takes_value=False),
+        Option(("--mem-fraction-static",)),
+        Option(("--plugin",), repeats=True),
+    ),
+    (),
+)
+
+
+def test_options_keep_their_values() -> None:
+    given = split(["--a", "-1", "--b={'x': 1}", "--c", "--d", "1", "2"])
+    assert [(one.name, one.values) for one in given] == [
+        ("--a", ("-1",)),
+        ("--b", ("{'x': 1}",)),
+        ("--c", ()),
+        ("--d", ("1", "2")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "written"),
+    [
+        (("--attention", "fa3"), ("--attention-backend", "fa3")),
+        (("--attention-b=fa3",), ("--attention-backend=fa3",)),
+        (("--disable-rad",), ("--disable-radix-cache",)),
+        (("--tensor-par", "8"), ("--tp-size", "8")),
+        (("--tp", "8"), ("--tp-size", "8")),
+        (("--mod=/m",), ("--model-path=/m",)),
+        (("--plugin", "a", "--plugin", "b"), ("--plugin", "a", "--plugin", "b")),
+        (("--disable-radix-cache", "--disable-rad"), ("--disable-radix-cache",)),
+    ],
+)
+def test_abbreviations_are_written_out(args: tuple[str, ...], written: tuple[str, ...]) -> None:
+    assert tidy(args, "0.5.9", PARSER) == written
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (
+            ("--atention-backend", "fa3"),
+            r"SGLang 0\.5\.9 has no --atention-backend; the nearest it has: --attention-backend",
+        ),
+        (
+            ("--disable-piecewise-cuda-graph",),
+            r"has no --disable-piecewise-cuda-graph; the nearest it has: --disable-prefill-cuda-graph",
+        ),
+        (("--zzz",), r"SGLang 0\.5\.9 has no --zzz\."),
+        (("--disable", "--mem"), r"--disable may be each of --disable-cuda-graph, .*: write it out"),
+        (
+            ("--attention", "fa3", "--attention-backend=triton"),
+            r"--attention-backend is given 2 times .*\(fa3; triton\)",
+        ),
+        (("--one", "--two"), r"no --one.* no --two"),
+    ],
+)
+def test_wrong_ones_are_named_with_what_there_is_instead(args: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(PlanError, match=sentence):
+        tidy(args, "0.5.9", PARSER)
+
+
+def test_long_lists_of_choices_are_not_read_out() -> None:
+    words = "argument --attention-backend: invalid choice: 'tritom' (choose from 'triton', 'flashinfer', 'fa3')"
+    assert explain(words, PARSER) == "--attention-backend cannot be 'tritom'; did you mean triton"
+    words = "argument --attention-backend: invalid choice: 'x' (choose from triton, flashinfer, fa3)"  # Python 3.12
+    assert explain(words, PARSER) == "--attention-backend cannot be 'x'; it may be triton, flashinfer, fa3"
+    assert explain("argument --mem: expected one argument", PARSER) == "argument --mem: expected one argument"
