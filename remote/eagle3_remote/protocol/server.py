@@ -45,10 +45,10 @@ class ServerSpec:
     dump_dir: str = ""
     """Empty: ``/dev/shm/eagle3-console/<job>``."""
     radix_cache: bool = False
-    share_gpus: bool = False
-    """Start on GPUs though somebody else holds memory of them."""
     extra_args: tuple[str, ...] = ()
     env: dict[str, str] = dataclasses.field(default_factory=dict)
+    share_gpus: bool = False
+    """Start on GPUs though somebody else holds memory of them."""
     tokens_in_flight: int = 0
     """What the extraction will keep at the server; 0: four prefill chunks of SGLang's own choice."""
 
