@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from eagle3_console.printable import last_segment, safe
+from eagle3_console.printable import last_segment, plain
 
 
 class Level(enum.IntEnum):
@@ -155,12 +155,12 @@ class Lines:
         self._partial = parts.pop()
         if len(self._partial) > _MAX_PARTIAL:
             self._partial = last_segment(self._partial)[:_MAX_PARTIAL]
-        return [safe(last_segment(part)) for part in parts]
+        return [plain(last_segment(part)) for part in parts]
 
     def rest(self) -> list[str]:
         """The line that is not ended yet."""
         rest, self._partial = self._partial, ""
-        return [safe(last_segment(rest))] if rest else []
+        return [plain(last_segment(rest))] if rest else []
 
 
 class CauseFinder:
@@ -173,7 +173,7 @@ class CauseFinder:
     BEFORE, AFTER = 10, 60
 
     def __init__(self, cause: str) -> None:
-        self._cause = _plain(cause)[:200]
+        self._cause = _words_of(cause)[:200]
         self._before: collections.deque[str] = collections.deque(maxlen=self.BEFORE)
         self._found: list[str] = []
         self.place: int | None = None
@@ -187,7 +187,7 @@ class CauseFinder:
             if self.place is not None:
                 if len(self._found) <= self.BEFORE + self.AFTER:
                     self._found.append(line)
-            elif self._cause and self._cause in _plain(line):
+            elif self._cause and self._cause in _words_of(line):
                 self.place = self._number
                 self._found = [*self._before, line]
             else:
@@ -202,9 +202,9 @@ class CauseFinder:
 
 def line_of_cause(cause: str, lines: Iterable[tuple[int, str]]) -> int | None:
     """The number of the first line that names the root cause."""
-    wanted = _plain(cause)[:200]
-    return next((number for number, line in lines if wanted and wanted in _plain(line)), None)
+    wanted = _words_of(cause)[:200]
+    return next((number for number, line in lines if wanted and wanted in _words_of(line)), None)
 
 
-def _plain(text: str) -> str:
-    return " ".join(safe(text).split())
+def _words_of(text: str) -> str:
+    return " ".join(plain(text).split())

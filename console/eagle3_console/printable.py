@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 MAX_CHARACTERS = 2000
-"""Longer lines are cut here; the file has them whole."""
+"""Longer lines are cut on the screen; the file has them whole."""
 
 _SEQUENCES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # OSC: titles, links, clipboard
@@ -14,10 +14,14 @@ _SEQUENCES = re.compile(
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-def safe(text: str) -> str:
+def plain(text: str) -> str:
     """One line without anything that a terminal would obey; tabs become spaces."""
-    if not text.isprintable():
-        text = _UNSAFE.sub(_visible, _SEQUENCES.sub("", text.expandtabs(8)))
+    return text if text.isprintable() else _UNSAFE.sub(_visible, _SEQUENCES.sub("", text.expandtabs(8)))
+
+
+def safe(text: str) -> str:
+    """As `plain`, and cut where it is longer than anybody reads."""
+    text = plain(text)
     if len(text) > MAX_CHARACTERS:
         text = f"{text[:MAX_CHARACTERS]} [+{len(text) - MAX_CHARACTERS} characters]"
     return text

@@ -106,6 +106,8 @@ def own(server: ServerStatus, asked: ExtractSpec) -> Fit:
     marker = fit_marker(server, extra_key=asked.extra_key)
     assert server.spec is not None
     spec = server.spec
+    if asked.dump_dir and os.path.realpath(os.path.expanduser(asked.dump_dir)) != os.path.realpath(server.dump_dir):
+        raise Refused(f"The running server dumps into {server.dump_dir}, not {asked.dump_dir}: leave --dump-dir out.")
     fit = Fit(
         url=url_of(spec.host, spec.port),
         dump_dir=server.dump_dir,

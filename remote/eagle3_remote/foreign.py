@@ -45,6 +45,8 @@ class Process:
     ports: tuple[int, ...] | None
     """TCP ports that it listens on; `None`: may not be seen by this user."""
     log_path: str
+    near: bool = True
+    """Whether it is in our network namespace; a container may have one of its own, with the same ports in it."""
 
 
 class ForeignReader:
@@ -105,6 +107,7 @@ def processes() -> list[Process]:
                 environ=_environ(stat.pid),
                 ports=listening(stat.pid),
                 log_path=_output(stat.pid),
+                near=same_network(stat.pid),
             )
     return [one for one in found.values() if one.parent not in found]
 
@@ -153,6 +156,8 @@ def describe(process: Process) -> ForeignServer:
     env = process.environ
     url = _url(process)
     info, why = ask_info(url) if url else ({}, "it listens nowhere yet")
+    if not process.near:
+        why = "it has a network of its own (a container); name the address under which this box reaches it"
     dump_dir = "" if env is None else env.get(layout.ENV_DUMP_DIR) or env.get(layout.ENV_DUMP_DIR_OLD) or ""
     patched = Patched.UNKNOWN if env is None else Patched.NO
     if env is not None and dump_dir and _patch_on_path(env):
@@ -222,6 +227,8 @@ def _job_id(process: Process) -> str:
 
 def _url(process: Process) -> str:
     """Where it is reached: the port it was told, or, where it was told none (a ``--config`` file), one it listens on."""
+    if not process.near:
+        return ""
     told = value_of(process.args, "--port")
     port = int(told) if told.isdigit() else DEFAULT_PORT
     if process.ports is not None and port not in process.ports:
@@ -240,6 +247,14 @@ def parent_of(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except (OSError, IndexError, ValueError):
         return 0
+
+
+def same_network(pid: int) -> bool:
+    """Whether a process and this one share a network namespace; taken for granted where that may not be seen."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net") == os.readlink("/proc/self/ns/net")
+    except OSError:
+        return True
 
 
 def listening(pid: int) -> tuple[int, ...] | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,10 +31,15 @@ from tests.patch import servers
 
 
 @pytest.fixture(scope="module")
-def box(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgentProcess]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("keyed") / "home"
+
+
+@pytest.fixture(scope="module")
+def box(release: Path, home: Path) -> Iterator[AgentProcess]:
     """An agent whose server is ready."""
     bed = install.ensure(install.VERSIONS[-1])
-    work = tmp_path_factory.mktemp("keyed")
+    work = home.parent
     subprocess.run([bed.python, MAKE_MODEL, "llama", work / "model"], check=True, env={**os.environ, **bed.env})
     spec = ServerSpec(
         model=str(work / "model"),
@@ -42,7 +49,7 @@ def box(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Age
         extra_args=(*bed.server_args, "--enable-metrics"),
         env={"NCCL_DEBUG": "WARN", "SGLANG_TEST_TOKEN": "s3cret"},
     )
-    with agent(release, work / "home", str(bed.python), bed.env) as one:
+    with agent(release, home, str(bed.python), bed.env) as one:
         assert seen(one).server.metrics is None
         one.call("server.start", **encode(spec))
         try:
@@ -63,7 +70,14 @@ def test_the_probe_says_that_an_extra_key_keeps_prompts_apart(box: AgentProcess)
         assert "the same prompt twice, each under an extra_key of its own" in probe.sentence
 
 
-def test_a_measurement_is_kept_and_nothing_of_it_is_dumped(box: AgentProcess) -> None:
+def on_the_command_line(home: Path, *words: str) -> str:
+    argv = [sys.executable, "-m", "eagle3_console", *words[:2], "local", f"--box-dir={home}", *words[2:]]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + (done.stderr if "extract" in words else "")
+
+
+def test_a_measurement_is_kept_and_nothing_of_it_is_dumped(box: AgentProcess, home: Path) -> None:
     spec = encode(BenchSpec(decode_tokens=24, prefill_tokens=600, repeats=2))
     first = box.ask(BenchReport, "server.bench", **spec)
     second = box.ask(BenchReport, "server.bench", **spec)
@@ -76,6 +90,10 @@ def test_a_measurement_is_kept_and_nothing_of_it_is_dumped(box: AgentProcess) ->
     assert run.prefill_tps == sum(run.prefill_all) / 2 > run.decode_tps
     assert (run.sglang_version, run.tp, run.decode_tokens, run.prefill_tokens) == ("0.5.23", 1, 24, 600)
     assert "--enable-metrics" in run.argv
+    shown = on_the_command_line(home, "server", "bench", "--list")
+    assert [line.split()[0] for line in shown.splitlines()[1:3]] == ["#1", "#2"]
+    assert "NCCL_DEBUG=WARN" in shown
+    assert "0 running, 0 waiting" in on_the_command_line(home, "server", "status")
     kept = box.ask(BenchReport, "server.bench_kept")
     assert (kept.run, kept.earlier) == (None, (first.run, run))
     assert [path for path in Path(seen(box).server.dump_dir).iterdir() if path.name.startswith("req_")] == []
@@ -92,12 +110,14 @@ def test_metrics_are_in_the_snapshot(box: AgentProcess) -> None:
     assert 0 <= metrics.token_usage < 1
 
 
-def test_an_extraction_is_offered_without_a_restart_and_is_right(box: AgentProcess, tmp_path: Path) -> None:
+def test_an_extraction_is_offered_without_a_restart_and_is_right(box: AgentProcess, home: Path, tmp_path: Path) -> None:
     asked = encode(ExtractSpec(data=str(samples(tmp_path / "data.jsonl", 300)), out=str(tmp_path / "out")))
     said = refusal(box, "extract.start", **asked)
     assert "Without a restart (the last start took " in said
     assert "--extra-key" in said
-    box.call("extract.start", **{**asked, "extra_key": True})
+    words = [f"--data={tmp_path / 'data.jsonl'}", f"--out={tmp_path / 'out'}", "--extra-key"]
+    said = on_the_command_line(home, "extract", "start", *words)
+    assert re.search(r"A restart of \d+ s is avoided", said), said
     assert "Nothing is measured while it does" in refusal(box, "server.bench", **encode(BenchSpec()))
 
     def ended() -> bool:

@@ -52,7 +52,7 @@ def foreign_lines(server: ForeignServer, host: str, name: str) -> list[str]:
     if server.job:
         lines.append(f"  started from another eagle3-console folder: job {server.job}")
     if server.settings:
-        lines.append("  " + ", ".join(f"{key} {value}" for key, value in server.settings.items()))
+        lines.append("  " + ", ".join(settings_words(server)))
     if server.argv:
         lines.append("  " + " ".join(server.argv))
     if server.log_path:
@@ -67,3 +67,13 @@ def foreign_lines(server: ForeignServer, host: str, name: str) -> list[str]:
         )
     lines.append(f"  to stop it: eagle3-console server stop {host} --foreign {server.pid} --confirm {name}")
     return lines
+
+
+def settings_words(server: ForeignServer) -> list[str]:
+    """The settings that matter: the radix cache always, the others where they are not off, unset or 1."""
+    settings = dict(server.settings)
+    radix = {"True": "off", "False": "ON"}.get(settings.pop("disable_radix_cache", ""), "unknown")
+    parts = [
+        f"{name} {value}" for name, value in settings.items() if value not in ("False", "None", "1", "", server.model)
+    ]
+    return [f"radix cache {radix}", *parts]

@@ -12,7 +12,7 @@ from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow
 from eagle3_console.headless import print_json, print_text
 from eagle3_console.plan import restart_plan
-from eagle3_remote.protocol import StopReport
+from eagle3_remote.protocol import ServerMetrics, StopReport
 
 
 async def server_start(args: argparse.Namespace) -> int:
@@ -76,8 +76,22 @@ async def server_status(args: argparse.Namespace) -> int:
         if args.json:
             print_json(server)
         else:
-            print_text(f"{server.phase.value}: {server.sentence}")
+            print_text(f"{server.phase.value}: {server.sentence}{metrics_words(server.metrics)}")
         return ExitCode.GOOD
+
+
+def metrics_words(metrics: ServerMetrics | None) -> str:
+    """What ``/metrics`` says, as clauses behind the sentence; empty where it says nothing."""
+    if metrics is None:
+        return ""
+    parts = [
+        f"{metrics.running} running" if metrics.running is not None else "",
+        f"{metrics.queued} waiting" if metrics.queued is not None else "",
+        f"{metrics.gen_tps:.1f} new tok/s" if metrics.gen_tps is not None else "",
+        f"KV pool {metrics.token_usage:.0%} used" if metrics.token_usage is not None else "",
+        f"cache hits {metrics.cache_hit_rate:.0%}" if metrics.cache_hit_rate is not None else "",
+    ]
+    return " " + ", ".join(part for part in parts if part) + "." if any(parts) else ""
 
 
 COMMANDS = {
