@@ -27,6 +27,9 @@ class Level(enum.IntEnum):
 
 ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Traceback)\b|\b\w*(?:Error|Exception):|eagle3-patch refused")
 WARNING = re.compile(r"\bWARN(?:ING)?\b|\bWarning:|\b\w+Warning:")
+_ERROR_SIGNS = ("ERROR", "CRITICAL", "FATAL", "Traceback", "Error:", "Exception:", "eagle3-patch refused")
+_WARNING_SIGNS = ("WARN", "Warning:")
+"""One of these is in every line that the patterns match; looking for them is ten times as fast."""
 _STAMP = re.compile(r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<ranks>(?: [A-Z_]+\d+)*)\] ")
 _STAMP_WITHIN = 200
 """Characters in front of the stamp that another program (mpirun, a container's log) may have put there."""
@@ -62,9 +65,11 @@ def ranks_in(lines: Iterable[str]) -> list[str]:
 
 def own_level(line: str) -> Level:
     """The level that the line's own words give it."""
-    if ERROR.search(line):
+    if any(sign in line for sign in _ERROR_SIGNS) and ERROR.search(line):
         return Level.ERROR
-    return Level.WARNING if WARNING.search(line) else Level.INFO
+    if any(sign in line for sign in _WARNING_SIGNS) and WARNING.search(line):
+        return Level.WARNING
+    return Level.INFO
 
 
 class Sieve:
