@@ -390,6 +390,11 @@ class Journal:
         for row in self._db.execute(f"SELECT {_ENTRY} FROM samples WHERE state = 'stored' ORDER BY row"):
             yield _entry(row)
 
+    def stored_ids(self) -> Iterator[str | None]:
+        """The samples' own ids, in the order of `stored`; `None` where one has none."""
+        for (name,) in self._db.execute("SELECT sample_id FROM samples WHERE state = 'stored' ORDER BY row"):
+            yield name
+
     def unstored_rows(self) -> Iterator[int]:
         """Rows of valid samples without a stored file."""
         for (row,) in self._db.execute("SELECT row FROM samples WHERE row IS NOT NULL AND state != 'stored'"):
