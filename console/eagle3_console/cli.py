@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
-from eagle3_console.arguments import demo, extract, merge, options, server, space
+from eagle3_console.arguments import demo, export, extract, merge, options, server, space
 from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
@@ -84,6 +84,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     )
     report = sub.add_parser("report", parents=[link, output], help="what was made, how, and what comes next")
     report.add_argument("--job", default="", help="an extraction by its job id (default: the newest)")
+    export.add(sub, link, output)
     merge.add(sub, link, output)
     space.add(sub, link, output)
     demo.add(sub, output)

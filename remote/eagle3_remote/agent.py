@@ -22,6 +22,7 @@ from eagle3_remote import __version__, attach, bench, doctor, identity, jobs, pr
 from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
+from eagle3_remote.exporting import ExportControl
 from eagle3_remote.extraction import ExtractControl
 from eagle3_remote.foreigncalls import ForeignCalls
 from eagle3_remote.gauges import GaugeReader
@@ -35,6 +36,7 @@ from eagle3_remote.protocol import (
     ArrayStatus,
     BenchReport,
     BenchSpec,
+    ExportSpec,
     ExtractSpec,
     ExtractStatus,
     Hello,
@@ -44,6 +46,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     Snapshot,
     SpaceQuery,
+    VocabMapSpec,
     decode,
     encode,
 )
@@ -60,6 +63,8 @@ FINISH = (
     "extract.start",
     "extract.stop",
     "space.reclaim",
+    "export",
+    "export.stop",
     "work.stop",
     "array.submit",
     "array.stop",
@@ -89,6 +94,7 @@ class Agent:
         self._server = ServerControl(home, release)
         self._extract = ExtractControl(home, release)
         self._reclaim = ReclaimControl(home, release)
+        self._export = ExportControl(home, release)
         self._foreign = ForeignCalls(home)
         self._merge = MergeControl(home, release)
         self._array = ArrayControl(home, release)
@@ -120,6 +126,9 @@ class Agent:
             "report": lambda params: self._extract.report(_maybe(params, "job")),
             "space": lambda params: encode(look.look(self._home, _message(SpaceQuery, params))),
             "space.reclaim": lambda params: encode(self._reclaim.start(_message(ReclaimSpec, params))),
+            "export": lambda params: encode(self._export.start(_message(ExportSpec, params))),
+            "export.stop": lambda params: encode(self._export.stop(_message(ExportSpec, params))),
+            "vocab-map": lambda params: self._export.vocab_map(_message(VocabMapSpec, params)),
             "merge": lambda params: encode(self._merge.start(_message(MergeSpec, params))),
             "array.submit": self.array_submit,
             "array.status": lambda params: encode(self._array.status(_maybe(params, "out"))),

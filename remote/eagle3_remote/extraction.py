@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote import attach, jobs, stopping
+from eagle3_remote import attach, jobs, shortjobs, stopping
 from eagle3_remote.protocol import (
     ExtractSpec,
     JobStatus,
@@ -112,7 +110,7 @@ class ExtractControl:
         job = next(
             (one for one in jobs.everything(self._home, "extract") if one.spec["message"].get("out") == path), None
         )
-        return self._short("verify", self._python(job), path)
+        return shortjobs.run(self._release, shortjobs.python_of(self._home, job), "extract.verify", path)
 
     def report(self, job_id: str | None) -> Any:
         """An encoded `ExtractReport` of one extraction; `None`: the one that runs, else the last one.
@@ -121,7 +119,8 @@ class ExtractControl:
             Refused: there is no such job, or the report itself failed.
         """
         job = self._job(job_id, running=False)
-        made = self._short("report", self._python(job), str(job.run_dir))
+        python = shortjobs.python_of(self._home, job)
+        made = shortjobs.run(self._release, python, "extract.report", str(job.run_dir))
         # what the job itself wrote last does not say that it was killed since
         return {**made, "status": encode(extract_status(job))}
 
@@ -140,39 +139,6 @@ class ExtractControl:
         if newest is None:
             raise Refused("No extraction was ever started on this box.")
         return newest
-
-    def _python(self, job: jobs.Job | None) -> str:
-        candidates = [job] if job is not None else []
-        candidates += [*jobs.everything(self._home, "extract"), *jobs.everything(self._home, "server")]
-        for one in candidates:
-            python = str(one.spec["message"].get("python", ""))
-            if os.access(python, os.X_OK):
-                return python
-        raise Refused("No Python with torch is known here: it is learnt from the first server or extraction started.")
-
-    def _short(self, module: str, python: str, argument: str) -> Any:
-        code = (
-            f"import sys; sys.path.insert(0, {str(self._release)!r}); "
-            f"from eagle3_remote.extract.{module} import main; sys.exit(main(sys.argv[1:]))"
-        )
-        try:
-            done = subprocess.run(
-                [python, "-c", code, argument],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-            )
-        except OSError as error:
-            raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
-        for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(value, dict):
-                return value
-        last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
-        raise Refused(f"{module} of {argument} ended with exit code {done.returncode}: {last}")
 
     def _filled(self, asked: ExtractSpec, fit: attach.Fit) -> ExtractSpec:
         marker = fit.marker

@@ -27,7 +27,7 @@ from eagle3_remote import identity
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.protocol import JobState, JobStatus
 
-_ID = re.compile(r"(?P<kind>server|extract|verify|reclaim|merge)-\d{8}T\d{6}-[0-9a-f]{4}")
+_ID = re.compile(r"(?P<kind>server|extract|verify|reclaim|merge|export)-\d{8}T\d{6}-[0-9a-f]{4}")
 _START_GRACE = 15.0
 """Seconds in which a run directory without lock and identity counts as being started."""
 
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """``server``, ``extract``, ``verify``, ``reclaim`` or ``merge``."""
+        """``server``, ``extract``, ``verify``, ``reclaim``, ``merge`` or ``export``."""
         return self.id.partition("-")[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Long pieces of work as detached jobs (removing, joining): their progress file, its reading, and their orderly end."""
+"""Long pieces of work as detached jobs (removing, joining, exporting): their progress file, its reading, and their orderly end."""
 
 from __future__ import annotations
 
@@ -127,6 +127,6 @@ def stop(home: Path, job_id: str) -> StopReport:
 
 def _job(home: Path, job_id: str) -> jobs.Job:
     job = jobs.find(home, job_id)
-    if job is None or job.kind not in ("reclaim", "merge"):
+    if job is None or job.kind not in ("reclaim", "merge", "export"):
         raise Refused(f"There is no job {job_id} of this kind on this box.")
     return job

@@ -84,7 +84,16 @@ def _install(home: Path, bed: Path) -> None:
             (links / entry.name).symlink_to(entry)
     # by path and not as links in `site`: pip then never touches what is borrowed
     (site / "borrowed.pth").write_text(f"{links}\n")
-    pip = (bed, "-m", "pip", "--disable-pip-version-check", "--no-input", "--python", home / "bin" / "python", "install")
+    pip = (
+        bed,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--no-input",
+        "--python",
+        home / "bin" / "python",
+        "install",
+    )
     _step(*pip, *SHARED)
     for name, packages in TRAINERS.items():
         _step(*pip, "--no-deps", "--target", home / name, *packages)

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from eagle3_console.commands import bench, dataset, extract, job, log, merge, server, space
+from eagle3_console.commands import bench, dataset, export, extract, job, log, merge, server, space
 from eagle3_console.commands.context import complain, make_plan, make_session
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
@@ -22,6 +22,7 @@ _COMMANDS = (
     | extract.COMMANDS
     | merge.COMMANDS
     | dataset.COMMANDS
+    | export.COMMANDS
     | space.COMMANDS
 )
 

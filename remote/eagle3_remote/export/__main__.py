@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
         try:
             progress.end(WorkState.FINISHED, work.run())
         except Stopped:
-            text = f"Stopped: {work.done} of {work.samples} samples lie in {work.target.root}; the same command goes on."
+            text = (
+                f"Stopped: {work.done} of {work.samples} samples lie in {work.target.root}; the same command goes on."
+            )
             progress.end(WorkState.STOPPED, text)
         return 0
     except (ExtractionError, OSError) as error:

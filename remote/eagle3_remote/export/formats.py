@@ -182,8 +182,8 @@ FORMATS = {
             ("pre",),
             lambda row: f"hidden_states/hs_{row}.safetensors",
             _write_speculators,
-            # vLLM counts boundaries; the last one is the final state (speculators 0.5 and newer, launch_vllm)
-            lambda facts: (*facts.boundaries, facts.num_layers),
+            # vLLM counts boundaries; the final state is not named (speculators 0.9.0 train/config/schema.py)
+            lambda facts: facts.boundaries,
             "target_layer_ids",
             token_bytes=8,
         ),
@@ -253,7 +253,9 @@ def check(form: Format, boundaries: Sequence[int], final: str, stored_final: str
     if dtype and dtype not in ITEM_BYTES:
         raise ExportError(f"{dtype} is no dtype to store states in: choose one of {', '.join(ITEM_BYTES)}.")
     if dtype == FP8 and form.name != "speculators":
-        raise ExportError(f"Nothing reads {FP8} in the format {form.name}; speculators 0.9 and newer reads it in its own.")
+        raise ExportError(
+            f"Nothing reads {FP8} in the format {form.name}; speculators 0.9 and newer reads it in its own."
+        )
     return wanted
 
 

@@ -15,7 +15,7 @@ from eagle3_remote.export.errors import ExportError
 _PLAIN = (
     *("llama", "mistral", "ministral3", "mixtral", "phi3", "seed_oss", "olmo2", "olmo3"),
     *("qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "qwen3_vl_text", "qwen3_vl_moe_text"),
-    *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm4", "glm4_moe", "glm_moe_dsa", "dots1"),
+    *("deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm4", "glm4_moe", "glm_moe_dsa"),
     *("llama4_text", "gpt_oss", "minimax_m2", "ernie4_5", "ernie4_5_moe", "hunyuan_v1_moe"),
 )
 _PLUS_ONE = (

@@ -115,7 +115,9 @@ class Source:
         if header.shape != (row.tokens, self.layers, self.hidden_size):
             raise ExportError(self._odd(f"{os.path.basename(row.path)} has the shape {list(header.shape)}"))
         if not numpy.array_equal(ids.numpy(), row.ids):
-            raise ExportError(self._odd(f"the token ids of {os.path.basename(row.path)} are not those of its Arrow row"))
+            raise ExportError(
+                self._odd(f"the token ids of {os.path.basename(row.path)} are not those of its Arrow row")
+            )
         return ids, states
 
     def fingerprint(self) -> str:

@@ -97,13 +97,15 @@ def _names(to: str, draft_vocab: int) -> list[tuple[str, str]]:
         files = [(to, "both" if draft_vocab else "token_freq")]
     else:
         if not os.path.isdir(os.path.dirname(to)):
-            raise ExportError(f"The parent directory {os.path.dirname(to)} does not exist: make it or choose another --to.")
+            raise ExportError(
+                f"The parent directory {os.path.dirname(to)} does not exist: make it or choose another --to."
+            )
         os.makedirs(to, exist_ok=True)
         files = [(os.path.join(to, "token_freq.pt"), "token_freq")]
         if draft_vocab:
             # speculators looks for these two names beside the data; SpecForge and ModelOpt are told where theirs lies
-            names = ((f"d2t-{draft_vocab}.npy", "d2t"), (f"t2d-{draft_vocab}.npy", "t2d"))
-            names += (("vocab_mapping.pt", "both"), ("d2t.pt", "d2t.pt"))
+            names = [(f"d2t-{draft_vocab}.npy", "d2t"), (f"t2d-{draft_vocab}.npy", "t2d")]
+            names += [("vocab_mapping.pt", "both"), ("d2t.pt", "d2t.pt")]
             files += [(os.path.join(to, name), what) for name, what in names]
     folder = os.path.dirname(files[0][0])
     if not os.path.isdir(folder):
@@ -160,11 +162,11 @@ def _put(path: str, data: bytes) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Print the report; 5 with a sentence on standard error where it cannot be made."""
+    """Print the report, or ``{"refused": sentence}`` and give 5."""
     try:
         report = make(decode(VocabMapSpec, json.loads(argv[0])))
     except (ExtractionError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stdout.write(json.dumps({"refused": str(error)}) + "\n")
         return 5
     sys.stdout.write(json.dumps(encode(report)) + "\n")
     return 0

@@ -29,6 +29,9 @@ array.status         out: str | null                                            
 array.stop           out: str | null                                                 `StopReport`
 work                 job: str                                                        `WorkStatus`
 work.stop            job: str                                                        `StopReport`
+export               `ExportSpec`                                                    `JobStatus`
+export.stop          `ExportSpec`                                                    `StopReport`
+vocab-map            `VocabMapSpec`                                                  `VocabMapReport`
 jobs.list            kind: str | null                                                list of `JobStatus`
 log.read             job: str, inode: int, offset: int, limit: int                   `LogChunk`
 ===================  ==============================================================  =========================
@@ -62,6 +65,7 @@ from eagle3_remote.protocol.disk import (
     WorkState,
     WorkStatus,
 )
+from eagle3_remote.protocol.export import ExportSpec, VocabMapReport, VocabMapSpec
 from eagle3_remote.protocol.extract import (
     ExtractReport,
     ExtractSpec,
@@ -111,6 +115,7 @@ __all__ = [
     "BenchRun",
     "BenchSpec",
     "DoctorQuery",
+    "ExportSpec",
     "ExtractReport",
     "ExtractSpec",
     "ExtractState",
@@ -151,6 +156,8 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "VerifyReport",
+    "VocabMapReport",
+    "VocabMapSpec",
     "WorkState",
     "WorkStatus",
     "decode",

@@ -22,7 +22,7 @@ class JobStatus:
 
     id: str
     kind: str
-    """``server``, ``extract``, ``verify``, ``reclaim`` or ``merge``."""
+    """``server``, ``extract``, ``verify``, ``reclaim``, ``merge`` or ``export``."""
     state: JobState
     pid: int | None
     rc: int | None
