@@ -1,6 +1,6 @@
 """``killed_at(n, work)`` runs `work` in a process of its own that dies at the n-th step that changes the disk or the journal.
 
-A step is a rename, link, unlink, fsync, sendfile, directory removal or SQLite commit. SIGKILL comes before or after it (odd: after).
+A step is a rename, link, unlink, fsync, write, directory removal or SQLite commit. SIGKILL comes before or after it (odd: after).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 from eagle3_remote.extract import journal as journal_module
 
 _count = 0
+_write = os.write
 
 
 def killed_at(number: int, work: Callable[[], None]) -> int | None:
@@ -31,7 +32,7 @@ def killed_at(number: int, work: Callable[[], None]) -> int | None:
         try:
             _arm(number)
             work()
-            os.write(writing, str(_count).encode())
+            _write(writing, str(_count).encode())
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -66,7 +67,7 @@ def _arm(number: int) -> None:
 
         return step
 
-    for name in ("rename", "replace", "unlink", "fsync", "sendfile", "link", "symlink"):
+    for name in ("rename", "replace", "unlink", "fsync", "write", "link", "symlink"):
         setattr(os, name, watched(getattr(os, name)))
     shutil.rmtree = watched(shutil.rmtree)  # type: ignore[assignment]
 

@@ -10,11 +10,15 @@ from pathlib import Path
 
 from eagle3_patch import layout
 from eagle3_remote.extract.dataset import Dataset, prepare
+from eagle3_remote.extract.facts import Model, Server
 from eagle3_remote.extract.input import Rules, Sample, parse
 from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.reading import Feeder, Order
-from eagle3_remote.extract.sources import find, lines
+from eagle3_remote.extract.sources import Source, find, lines
+from eagle3_remote.extract.space import Shape
 from eagle3_remote.extract.statesfile import read_header, read_ids
+from eagle3_remote.protocol import ExtractSpec
 
 RULES = Rules(vocab_size=1000, max_tokens=8000, max_tokens_why="its context length")
 LAYERS, HIDDEN = 4, 8
@@ -53,6 +57,23 @@ def journal_of(root: Path, data: Path, order: Order | None = None, rules: Rules 
     dataset = prepare(str(root))
     Feeder(dataset.journal, dataset.spool, find(str(data)), rules, order or Order()).run()
     return dataset, Journal(dataset.journal)
+
+
+def plan_of(dataset: Dataset, dumps: Path) -> Plan:
+    """A plan without a server."""
+    return Plan(
+        spec=ExtractSpec(data=dataset.root + ".jsonl", out=dataset.root, dump_dir=str(dumps)),
+        model=Model("", "", 8, HIDDEN, 1000, 0, "bfloat16", ""),
+        server=Server("", "", 8192, 8192, 0, 256, "auto", False, ""),
+        boundaries=(2, 4, 5),
+        rules=RULES,
+        shape=Shape(LAYERS, HIDDEN, 2),
+        dataset=dataset,
+        run="r",
+        token_budget=1000,
+        source=Source(dataset.root + ".jsonl", "jsonl", (dataset.root + ".jsonl",)),
+        order=Order(),
+    )
 
 
 def sample(ids: Sequence[int]) -> Sample:

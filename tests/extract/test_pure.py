@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from eagle3_remote.extract import space
 from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, SampleFailure
 from eagle3_remote.extract.facts import Model, Server, longest_prompt, served_dtype
 from eagle3_remote.extract.meter import Meter
-from eagle3_remote.extract.policy import Budget, Failures
+from eagle3_remote.extract.policy import Budget, Failures, Pace
 from eagle3_remote.extract.space import Room, Shape
 
 NAN = SampleFailure("non-finite", "NaN")
@@ -63,14 +65,60 @@ def test_a_good_sample_or_another_kind_ends_the_row() -> None:
 
 
 def test_a_sample_above_the_budget_goes_alone() -> None:
-    budget = Budget(100, 1000)
+    budget = Budget(100)
     assert budget.fits(500, 5000)
     budget.take(60, 600)
     assert budget.fits(40, 400)
     assert not budget.fits(41, 10)
-    assert not budget.fits(10, 401)
     budget.tokens = 0  # answered, not yet stored
-    assert not budget.fits(500, 1)
+    assert budget.fits(500, 1)
+
+
+def test_a_dump_directory_full_of_our_own_slows_sending_and_good_samples_speed_it_up_again() -> None:
+    budget = Budget(100)
+    budget.take(10, 1000)
+    budget.halve_bytes()
+    assert not budget.fits(1, 1)
+    budget.bytes = 300
+    assert budget.fits(1, 200)
+    assert not budget.fits(1, 201)
+    budget.grow_bytes(50)
+    assert budget.fits(1, 250)
+
+
+def test_the_dump_directory_slows_then_stops_sending_and_starts_again_with_a_margin() -> None:
+    def fits(free: int, written: int = 0, owed: int = 0, was_full: bool = False) -> bool:
+        return space.dump_fits(Room(free, 6400, None), written, owed, 100, was_full)
+
+    assert fits(6400)
+    assert fits(2300, written=4100, owed=4380), "70 % of what is ours and free"
+    assert not fits(2300, written=4100, owed=4381)
+    assert not fits(2300, written=4100, owed=4380, was_full=True)
+    assert fits(3300, written=3100, owed=3100, was_full=True), "50 % once it was full"
+    assert not fits(600, owed=380), "somebody else fills it: less of ours"
+    assert not fits(200), "nothing of ours is there, and it does not fit"
+
+
+def test_a_time_out_follows_what_the_server_did_lately() -> None:
+    pace = Pace()
+    pace.sent(0.0)
+    assert pace.timeout(0.0, 8000, least=120) == 600, "the first batches compile kernels"
+    pace.answered(10.0, 1000)
+    assert pace.timeout(10.0, 1000, least=120) == 120
+    assert pace.timeout(10.0, 8000, least=120) == 4 * 80
+    for second in range(11, 111):
+        pace.answered(float(second), 1000)
+    assert pace.timeout(111.0, 80_000, least=120) == pytest.approx(4 * 80, rel=0.05), "of the last minute"
+
+
+def test_a_sample_the_server_dies_of_twice_is_known_by_being_alone() -> None:
+    failures = Failures(attempts=3, streak=3)
+    assert not failures.lost(1, alone=False)
+    assert not failures.lost(2, alone=False)
+    assert not failures.lost(2, alone=False), "twice in flight, but never alone"
+    assert failures.lost(1, alone=True)
+    assert not failures.lost(3, alone=True), "once may be chance"
+    assert failures.failed(1, SampleFailure("kills-server", "dead")), "never sent again"
 
 
 def test_bytes_of_a_token() -> None:

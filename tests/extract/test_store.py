@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import asyncio
-import concurrent.futures
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,18 +13,13 @@ import pytest
 from eagle3_patch import layout
 from eagle3_remote.extract import collect
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.extract.facts import Model, Server
-from eagle3_remote.extract.journal import CHECKED, SENT, Journal
-from eagle3_remote.extract.plan import Plan
-from eagle3_remote.extract.policy import Budget, Tuning
+from eagle3_remote.extract.journal import SENT, Journal
+from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
-from eagle3_remote.extract.reading import Order
-from eagle3_remote.extract.sources import Source
-from eagle3_remote.extract.space import Shape
-from eagle3_remote.extract.storing import Storer
+from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.protocol import ExtractSpec
 from tests.extract.kill_at import killed_at
-from tests.extract.made import HIDDEN, LAYERS, RULES, journal_of, states_bytes, stored_ids, write_data, write_dump
+from tests.extract.made import HIDDEN, LAYERS, journal_of, plan_of, states_bytes, stored_ids, write_data, write_dump
 
 IDS = [[1, 2, 3], [4, 5], [6] * 7]
 
@@ -45,41 +39,23 @@ def dumps(request: pytest.FixtureRequest, tmp_path: Path, memory: Path) -> Path:
     return tmp_path / "dumps"
 
 
-def plan_of(dataset: ds.Dataset, dumps: Path) -> Plan:
-    return Plan(
-        spec=ExtractSpec(data=dataset.root + ".jsonl", out=dataset.root, dump_dir=str(dumps)),
-        model=Model("", "", 8, HIDDEN, 1000, 0, "bfloat16", ""),
-        server=Server("", "", 8192, 8192, 0, 256, "auto", False, ""),
-        boundaries=(2, 4, 5),
-        rules=RULES,
-        shape=Shape(LAYERS, HIDDEN, 2),
-        dataset=dataset,
-        run="r",
-        token_budget=1000,
-        source=Source(dataset.root + ".jsonl", "jsonl", (dataset.root + ".jsonl",)),
-        order=Order(),
-    )
-
-
 def folder(dumps: Path, line: int) -> Path:
     return dumps / layout.folder_name(f"{layout.RID_PREFIX}r-{line}")
 
 
 def store_waiting(dataset: ds.Dataset, dumps: Path) -> None:
-    """What a run does with complete dumps: check is done, store all, commit."""
+    """What a run does with complete dumps: stage all, commit."""
 
     async def run() -> None:
         journal = Journal(dataset.journal)
-        with concurrent.futures.ThreadPoolExecutor(1) as threads:
-            reporter = Reporter(dataset.ours, ExtractSpec(data="", out=""))
-            storer = Storer(
-                plan_of(dataset, dumps), journal, reporter, Budget(1, 1), threads, Tuning(), asyncio.Event()
-            )
-            for entry in journal.waiting(10):
-                journal.set_state(entry.line, SENT)
-                journal.set_state(entry.line, CHECKED)
-                await storer.store(str(folder(dumps, entry.line)), entry)
-            await storer.commit()
+        reporter = Reporter(dataset.ours, ExtractSpec(data="", out=""))
+        storer = Storer(plan_of(dataset, dumps), journal, reporter, Tuning(threads=1))
+        rename = collect.can_rename(str(dumps), dataset.states)
+        for entry in journal.waiting(10):
+            journal.set_state(entry.line, SENT)
+            await storer.stage(Dump(entry, str(folder(dumps, entry.line)), rename, lambda: None), None)
+        await storer.commit()
+        storer.shutdown()
         journal.close()
 
     asyncio.run(run())
@@ -139,14 +115,18 @@ def test_only_dumps_of_named_runs_are_swept(tmp_path: Path) -> None:
     assert collect.sweep(str(tmp_path / "gone"), ["aa"], set()) == 0
 
 
+async def not_asked() -> None:
+    raise AssertionError("the mark is there at once")
+
+
 def test_an_error_mark_ends_the_wait(tmp_path: Path) -> None:
     (tmp_path / layout.ERROR_FILE).write_text('{"rid": "x", "reason": "[Errno 28] No space left on device"}')
     with pytest.raises(collect.SampleFailure) as caught:
-        asyncio.run(collect.wait_for_dump(str(tmp_path), 5))
+        asyncio.run(collect.wait_for_dump(str(tmp_path), 5, not_asked))
     assert caught.value.kind == "dump-full"
     (tmp_path / layout.ERROR_FILE).write_text('{"rid": "x", "reason": "12 cached tokens"}')
     with pytest.raises(collect.SampleFailure) as caught:
-        asyncio.run(collect.wait_for_dump(str(tmp_path), 5))
+        asyncio.run(collect.wait_for_dump(str(tmp_path), 5, not_asked))
     assert caught.value.kind == "cached-tokens"
 
 

@@ -18,7 +18,7 @@ from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.protocol import ExtractSpec, ExtractState, decode
 
-NEEDED = ("httpx", "torch", "safetensors", "numpy", "pyarrow")
+NEEDED = ("httpx", "numpy", "pyarrow")
 
 
 def read_spec(run_dir: str) -> ExtractSpec:

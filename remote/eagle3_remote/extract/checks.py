@@ -1,7 +1,8 @@
-"""Whether one dump is what was asked for. Runs on a worker thread; needs torch and safetensors."""
+"""Whether one dump is what was asked for. Runs on a worker thread; needs numpy."""
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import json
 import os
@@ -9,6 +10,8 @@ from typing import Any
 
 from eagle3_patch import layout
 from eagle3_remote.extract.errors import SampleFailure
+from eagle3_remote.extract.scan import Norms, Values
+from eagle3_remote.extract.statesfile import DTYPES, Header
 
 EXPLANATIONS = {
     "rows": "the dumps do not have one row a token: a prefix cache or a cut prefill; start the server with --disable-radix-cache",
@@ -21,6 +24,9 @@ EXPLANATIONS = {
     "dtype": "the dtype of the rows changed within the dataset: the server was started with another --dtype",
     "non-finite": "the model's hidden states are not finite (NaN or infinity): dtype or quantisation of the model, or a broken kernel",
     "zero-row": "whole rows are zero: the patch captured buffers that were never written",
+    "norms": "the rows of a layer are far larger or smaller than before: partial sums of one rank, another layer, or a norm too often; "
+    "restart the server and look at what changed",
+    "kills-server": "the server dies of these samples: look at its log; leave them out, or give it more memory",
     "dump-unreadable": "the dumps cannot be read: patch and extraction are of different releases, or the dump directory is not the server's",
     "dump-error": "the patch could not write the dumps; its reason is beside each sample",
     "dump-full": "the patch finds no space in the dump directory: free it or use another one",
@@ -45,51 +51,73 @@ class Expected:
 
 @dataclasses.dataclass(frozen=True)
 class Checked:
-    """A good dump: the dtype of its rows and what the patch said of itself."""
+    """A good dump: the dtype of its rows, what the patch said of itself, and the size of its rows (see `scan.Values`)."""
 
     dtype: str
     meta: dict[str, Any]
+    norms: tuple[float, ...] = ()
 
 
-def check_dump(folder: str, expected: Expected, ids: Any) -> Checked:
-    """Check a complete dump folder against the ids that were sent (``array('q')``).
+class DumpCheck:
+    """Checks one complete dump against the ids that were sent (``array('q')``), while it is copied. One use each."""
 
-    Raises:
-        SampleFailure: the first thing that is wrong, its kind one of `EXPLANATIONS`.
-    """
-    import numpy
-    import torch
-    from safetensors import SafetensorError, safe_open
+    def __init__(self, expected: Expected, ids: array.array[int], norms: Norms) -> None:
+        self._expected, self._ids, self._known = expected, ids, norms
+        self._meta: dict[str, Any] = {}
+        self._dtype = ""
+        self._values: Values | None = None
 
-    try:
-        with open(os.path.join(folder, layout.META_FILE), encoding="utf-8") as file:
-            meta = json.load(file)
-        with safe_open(os.path.join(folder, layout.STATES_FILE), framework="pt") as states:
-            hidden = states.get_tensor("hidden_states")
-            token_ids = states.get_tensor("token_ids")
-    except (OSError, ValueError, SafetensorError) as error:
-        raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
-    _check_layers(meta, expected)
-    tokens, layers = len(ids), len(expected.boundaries) + 1
-    if hidden.dim() != 3 or hidden.shape[0] != tokens or tuple(token_ids.shape) != (tokens,):
-        raise SampleFailure(
-            "rows",
-            f"{tokens} tokens were sent, the dump has {list(hidden.shape)} states and {list(token_ids.shape)} ids",
-        )
-    if hidden.shape[1] != layers:
-        raise SampleFailure("layers", f"the dump has {hidden.shape[1]} layers, not {layers} (boundaries and final)")
-    if hidden.shape[2] != expected.hidden_size:
-        raise SampleFailure(
-            "hidden-size", f"the rows have width {hidden.shape[2]}, the model's hidden size is {expected.hidden_size}"
-        )
-    sent = torch.from_numpy(numpy.frombuffer(ids.tobytes(), dtype=numpy.int64).copy())
-    if token_ids.dtype != torch.int64 or not torch.equal(token_ids, sent):
-        raise SampleFailure("token-ids", _first_difference(token_ids.tolist(), sent.tolist()))
-    dtype = str(hidden.dtype).removeprefix("torch.")
-    if not hidden.is_floating_point() or (expected.dtype is not None and dtype != expected.dtype):
-        raise SampleFailure("dtype", f"the rows are {dtype}, those stored before {expected.dtype or 'floating point'}")
-    _check_values(hidden)
-    return Checked(dtype, meta)
+    def open(self, folder: str, header: Header) -> None:
+        """Check what the patch said and the file's shape.
+
+        Raises:
+            SampleFailure: the first thing that is wrong, its kind one of `EXPLANATIONS`.
+        """
+        try:
+            with open(os.path.join(folder, layout.META_FILE), encoding="utf-8") as file:
+                self._meta = json.load(file)
+        except (OSError, ValueError) as error:
+            raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+        _check_layers(self._meta, self._expected)
+        tokens, layers = len(self._ids), len(self._expected.boundaries) + 1
+        if header.shape[0] != tokens:
+            raise SampleFailure("rows", f"{tokens} tokens were sent, the dump has {list(header.shape)} states")
+        if header.shape[1] != layers:
+            raise SampleFailure("layers", f"the dump has {header.shape[1]} layers, not {layers} (boundaries and final)")
+        if header.shape[2] != self._expected.hidden_size:
+            raise SampleFailure(
+                "hidden-size",
+                f"the rows have width {header.shape[2]}, the model's hidden size is {self._expected.hidden_size}",
+            )
+        self._dtype = DTYPES[header.dtype]
+        if self._expected.dtype is not None and self._dtype != self._expected.dtype:
+            raise SampleFailure("dtype", f"the rows are {self._dtype}, those stored before {self._expected.dtype}")
+        self._values = Values(header)
+
+    def rows(self, first: int, piece: memoryview) -> None:
+        """Look at a piece of the rows."""
+        assert self._values is not None
+        self._values.rows(first, piece)
+
+    def close(self, ids: bytes) -> Checked:
+        """The verdict.
+
+        Raises:
+            SampleFailure: as `open`.
+        """
+        assert self._values is not None
+        if ids != self._ids.tobytes():
+            got = array.array("q", ids)
+            at = next(i for i, (a, b) in enumerate(zip(got, self._ids, strict=True)) if a != b)
+            raise SampleFailure("token-ids", f"token {at} was sent as {self._ids[at]}, the dump has {got[at]}")
+        fault = self._values.fault
+        if fault is not None:
+            raise SampleFailure(fault.kind, fault.reason)
+        norms = self._values.norms()
+        strange = self._known.judge(norms)
+        if strange is not None:
+            raise SampleFailure("norms", strange)
+        return Checked(self._dtype, self._meta, norms)
 
 
 def _check_layers(meta: dict[str, Any], expected: Expected) -> None:
@@ -100,24 +128,3 @@ def _check_layers(meta: dict[str, Any], expected: Expected) -> None:
         )
     if final != expected.final:
         raise SampleFailure("layers", f"the dump's final state is {final}-norm, asked was {expected.final}-norm")
-
-
-def _check_values(hidden: Any) -> None:
-    """`hidden` is [tokens, layers, hidden]; NaN passes through aminmax, so one pass finds NaN and infinity."""
-    import torch
-
-    low, high = torch.aminmax(hidden)
-    if not (torch.isfinite(low) and torch.isfinite(high)):
-        at = torch.nonzero(~torch.isfinite(hidden).all(dim=2))[0].tolist()
-        raise SampleFailure("non-finite", f"row {at[0]}, layer {at[1]} holds NaN or infinity")
-    alive = hidden.any(dim=2)
-    if not bool(alive.all()):
-        at = torch.nonzero(~alive)[0].tolist()
-        raise SampleFailure("zero-row", f"row {at[0]}, layer {at[1]} is all zero")
-
-
-def _first_difference(got: list[int], sent: list[int]) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(got, sent, strict=True)) if a != b), None)
-    if at is None:
-        return "the token ids are not int64"
-    return f"token {at} was sent as {sent[at]}, the dump has {got[at]}"

@@ -35,6 +35,7 @@ class Client:
 
     def __init__(self, url: str, *, extra_key: bool = False) -> None:
         self._extra_key = extra_key
+        self.url = url
         # trust_env: a proxy in the environment is for the world, not for a server on this box.
         # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)

@@ -10,19 +10,23 @@ import contextlib
 import dataclasses
 import errno
 import json
-import mmap
 import os
 import re
 import shutil
 import time
-import zlib
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from eagle3_patch import layout
+from eagle3_remote.extract.checks import Checked
 from eagle3_remote.extract.errors import SampleFailure
+from eagle3_remote.extract.scan import Read, read_once
+from eagle3_remote.extract.statesfile import Header, read_header
 
 TMP_PREFIX = ".tmp-"
+ASK_SERVER = 5.0
+"""Seconds without a dump after which the server is looked at again."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-_PIECE = 8 * 1024 * 1024
 _HS_NAME = re.compile(r"hs_(0|[1-9][0-9]*)\.safetensors")
 
 
@@ -50,18 +54,26 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-async def wait_for_dump(folder: str, timeout: float) -> None:
+async def wait_for_dump(folder: str, timeout: float, check_server: Callable[[], Awaitable[None]]) -> None:
     """Return when the dump is complete.
+
+    Args:
+        check_server: asked every `ASK_SERVER` seconds; raises where the server that should write it is gone.
 
     Raises:
         SampleFailure: the patch left an error mark, or nothing came within `timeout` seconds.
     """
-    end, pause = time.monotonic() + timeout, 0.002
+    now = time.monotonic()
+    end, ask, pause = now + timeout, now + ASK_SERVER, 0.002
     while not _is_done(folder):
-        if time.monotonic() > end:
+        now = time.monotonic()
+        if now > end:
             raise SampleFailure("dump-missing", f"no dump in {folder} within {timeout:.0f} s of the answer")
+        if now > ask:
+            await check_server()
+            ask = time.monotonic() + ASK_SERVER
         await asyncio.sleep(pause)
-        pause = min(pause * 1.5, 0.1)
+        pause = min(pause * 1.5, 0.05)
 
 
 def _is_done(folder: str) -> bool:
@@ -86,64 +98,109 @@ def _patch_failure(path: str) -> SampleFailure:
     return SampleFailure("dump-error", reason)
 
 
-def store(folder: str, states_dir: str, row: int) -> Copied:
-    """Put a dump's states under their final name: a rename where both lie on one file system, else a copy.
+@dataclasses.dataclass(frozen=True)
+class Staged:
+    """A checked file that lies on the output's file system and has not its final name yet."""
 
-    The name appears after the bytes are on disk; making the name itself durable is the caller's (`sync_dir`, for many at once).
+    path: str
+    row: int
+    copied: Copied
+    checked: Checked | None
+
+
+class Check(Protocol):
+    """What looks at a dump while it is copied; raises `SampleFailure`."""
+
+    def open(self, folder: str, header: Header) -> None:
+        """Before the rows."""
+
+    def rows(self, first: int, piece: memoryview) -> None:
+        """A piece of the rows."""
+
+    def close(self, ids: bytes) -> Checked:
+        """After them."""
+
+
+def stage(folder: str, states_dir: str, row: int, check: Check | None, *, rename: bool = False) -> Staged:
+    """Check a dump's states and copy them beside their final place under a hidden name; with `rename` they stay where they are.
+
+    One pass over the bytes. Making them durable and naming them is `sync_file` and `name`.
 
     Raises:
-        OSError: nothing is left under the final name; the temporary file is removed.
+        SampleFailure: the first thing that is wrong with the dump; nothing is left of a copy.
+        OSError: the output cannot be written; nothing is left of a copy.
     """
     source = os.path.join(folder, layout.STATES_FILE)
-    final = os.path.join(states_dir, file_name(row))
-    with open(source, "rb") as file:
-        if os.fstat(file.fileno()).st_dev == os.stat(states_dir).st_dev:
-            copied = Copied(os.fstat(file.fileno()).st_size, _crc(file.fileno()))
-            os.fsync(file.fileno())
-            try:
-                os.rename(source, final)
-                return copied
-            except OSError as error:
-                if error.errno != errno.EXDEV:  # two mounts of one file system
-                    raise
-        tmp = os.path.join(states_dir, f"{TMP_PREFIX}{row}")
-        try:
-            copied = _copy(file.fileno(), tmp)
-            os.rename(tmp, final)
-        except BaseException:
-            _remove_quietly(tmp)
-            raise
-    return copied
-
-
-def _crc(fd: int) -> int:
-    with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
-        value = 0
-        for at in range(0, len(data), _PIECE):
-            with data[at : at + _PIECE] as piece:
-                value = zlib.crc32(piece, value)
-        return value
-
-
-def _copy(source: int, tmp: str) -> Copied:
-    target = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        with mmap.mmap(source, 0, access=mmap.ACCESS_READ) as view, memoryview(view) as data:
-            value, at = 0, 0
-            while at < len(data):
-                with data[at : at + _PIECE] as piece:
-                    value = zlib.crc32(piece, value)
-                end = min(at + _PIECE, len(data))
-                while at < end:
-                    sent = os.sendfile(target, source, at, end - at)
-                    if sent == 0:
-                        raise OSError(errno.EIO, f"the dump became shorter while it was copied to {tmp}")
-                    at += sent
-            size = len(data)
-        os.fsync(target)
+        fd = os.open(source, os.O_RDONLY)
+    except OSError as error:
+        raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+    try:
+        try:
+            header = read_header(source)
+        except (OSError, ValueError) as error:
+            raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+        if check is not None:
+            check.open(folder, header)
+        if rename:
+            read = read_once(fd, header, None, None if check is None else check.rows)
+            path = source
+        else:
+            path = os.path.join(states_dir, f"{TMP_PREFIX}{row}")
+            read = _copy(fd, header, path, check)
+        try:
+            checked = None if check is None else check.close(read.ids)
+        except SampleFailure:
+            if path != source:
+                _remove_quietly(path)
+            raise
     finally:
-        os.close(target)
-    return Copied(size, value)
+        os.close(fd)
+    return Staged(path, row, Copied(read.size, read.crc32), checked)
+
+
+def can_rename(dump_dir: str, states_dir: str) -> bool:
+    """Whether a dump becomes a stored file by a rename alone. Tried, because two mounts of one file system look like one."""
+    mark = f"{TMP_PREFIX}rename-{os.getpid()}"
+    source, target = os.path.join(dump_dir, mark), os.path.join(states_dir, mark)
+    try:
+        os.close(os.open(source, os.O_CREAT | os.O_WRONLY, 0o644))
+        os.rename(source, target)
+    except OSError:
+        _remove_quietly(source)
+        return False
+    _remove_quietly(target)
+    return True
+
+
+def _copy(source: int, header: Header, tmp: str, check: Check | None) -> Read:
+    try:
+        target = os.open(tmp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        try:
+            return read_once(source, header, target, None if check is None else check.rows)
+        finally:
+            os.close(target)
+    except BaseException:
+        _remove_quietly(tmp)
+        raise
+
+
+def sync_file(path: str) -> None:
+    """Make a file's bytes durable.
+
+    Raises:
+        OSError: they may not be on disk; the file must be written again.
+    """
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def name(staged: Staged, states_dir: str) -> None:
+    """Give a durable file its final name."""
+    os.rename(staged.path, os.path.join(states_dir, file_name(staged.row)))
 
 
 def sync_dir(path: str) -> None:

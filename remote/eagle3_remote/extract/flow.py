@@ -1,8 +1,8 @@
 """Sending, collecting, checking and storing, side by side, under a budget of tokens and of bytes.
 
 Everything here runs on the event loop's thread but for reading lines, checking and copying, which go to worker threads. A sample's way:
-waiting -> sent -> (answer, dump) -> checked -> named in hidden_states/ -> stored. Dump folders are deleted only after the journal says
-stored, so that whatever kills the process leaves either the dump or the file.
+waiting -> sent -> (answer, dump) -> checked and copied -> durable and named in hidden_states/ -> stored. Dump folders are deleted only
+after the journal says stored, so that whatever kills the process leaves either the dump or the file.
 """
 
 from __future__ import annotations
@@ -10,55 +10,78 @@ from __future__ import annotations
 import asyncio
 import collections
 import concurrent.futures
+import dataclasses
+import functools
 import os
-import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from eagle3_patch import layout
-from eagle3_remote.extract import checks, collect, space, spool
-from eagle3_remote.extract.client import Client, ServerAway
+from eagle3_remote.extract import checks, collect, control, space, spool
+from eagle3_remote.extract.client import ServerAway
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError, SampleFailure
-from eagle3_remote.extract.facts import check_server
 from eagle3_remote.extract.input import Sample
-from eagle3_remote.extract.journal import CHECKED, FAILED, SENT, WAITING, Entry, Journal
+from eagle3_remote.extract.journal import FAILED, SENT, WAITING, Entry, Journal
+from eagle3_remote.extract.lane import Lane, spread
 from eagle3_remote.extract.plan import Plan
-from eagle3_remote.extract.policy import Budget, Failures, Tuning
+from eagle3_remote.extract.policy import Failures, Tuning
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.extract.reading import Feeder
-from eagle3_remote.extract.storing import Storer
+from eagle3_remote.extract.scan import Norms
+from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.protocol import ExtractState
 
 T = TypeVar("T")
 
-_PREDICTION_SLACK = 4.0
-_QUEUE = 256
+_LINGER = 3.0
+"""Seconds that the end waits for dumps of requests that were given up, so that none is left lying."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Next:
+    """What to do now: send `entry` to `lane`, or wait, with a `sentence` where a person should know why; all `None`: done."""
+
+    entry: Entry | None = None
+    lane: Lane | None = None
+    wait: bool = False
+    sentence: str = ""
 
 
 class Flow:
     """One run over what the journal has waiting, and what the feeder still adds to it."""
 
     def __init__(
-        self, plan: Plan, journal: Journal, feeder: Feeder, client: Client, reporter: Reporter, tuning: Tuning
+        self,
+        plan: Plan,
+        journal: Journal,
+        feeder: Feeder,
+        lanes: Sequence[Lane],
+        reporter: Reporter,
+        tuning: Tuning,
+        run_dir: str,
     ) -> None:
-        self._plan, self._journal, self._client, self._reporter, self._tuning = plan, journal, client, reporter, tuning
-        self._feeder = feeder
-        self._threads = concurrent.futures.ThreadPoolExecutor(tuning.threads, "extract")
+        self._plan, self._journal, self._lanes, self._reporter = plan, journal, lanes, reporter
+        self._feeder, self._tuning, self._run_dir = feeder, tuning, run_dir
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "extract")
+        self._storer = Storer(plan, journal, reporter, tuning)
         self._wake = asyncio.Event()
-        self._queue: collections.deque[Entry] = collections.deque()
+        self._window: collections.deque[Entry] = collections.deque()
+        self._suspects: collections.deque[Entry] = collections.deque()
+        """In flight when a server died: each is tried alone."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._budget = Budget(plan.token_budget, max(space.room(plan.spec.dump_dir).free // 2, 1))
-        self._storer = Storer(plan, journal, reporter, self._budget, self._threads, tuning, self._wake)
+        """One a sample."""
+        self._beside: set[asyncio.Task[None]] = set()
         self._failures = Failures(tuning.attempts, tuning.streak)
-        self._away: str | None = None
+        self._norms = Norms()
         self._losses = 0
         self._stopping = False
-        self._journal_runs: list[str] = journal.get("runs") or []
+        self._trouble: str | None = None
+        """Why the run has paused by itself until a person says go on."""
+        self._wishes = control.Wishes()
         self._end: BaseException | None = None
         self._dtype: str | None = journal.get("dtype")
         self._known_dump = journal.get("dump") is not None
-        self._began = time.monotonic()
-        self._tokens_done = 0
+        self._runs: list[str] = journal.get("runs") or []
 
     def stop(self, at_once: bool = False) -> None:
         """Send nothing more; what is in flight is finished, or left where it must be `at_once`."""
@@ -76,92 +99,173 @@ class Flow:
         """
         commits = asyncio.create_task(self._storer.commit_until_closed())
         commits.add_done_callback(self._done)
+        for work in (self._sweep_often(), *(lane.watch() for lane in self._lanes)):
+            self._start_beside(work)
+        loop = asyncio.get_running_loop()
+        self._feeder.added = lambda: loop.call_soon_threadsafe(self._wake.set)
         try:
-            loop = asyncio.get_running_loop()
-            self._feeder.added = lambda: loop.call_soon_threadsafe(self._wake.set)
-            try:
-                await self._send_all()
-            except ExtractionError as error:
-                self._give_up(error)
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            while not self._over:
+                try:
+                    await self._send_all()
+                except ExtractionError as error:
+                    self._give_up(error)
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                await self._storer.commit()  # what could not be written after all waits again
+                if not self._journal.waiting(1):
+                    break
         finally:
-            for task in self._tasks:
+            for task in (*self._tasks, *self._beside):
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*self._tasks, *self._beside, return_exceptions=True)
             self._storer.closing = True
             await asyncio.wait([commits])
             try:
                 await self._storer.commit()
-                await self._in_thread(self._sweep)
+                for entry in self._suspects:
+                    await self._storer.note(functools.partial(self._journal.set_state, entry.line, WAITING))
+                await self._last_sweep()
             finally:
                 self._threads.shutdown()
+                self._storer.shutdown()
         if self._end is not None:
             raise self._end
 
-    def _sweep(self) -> None:
-        collect.sweep(self._plan.spec.dump_dir, self._journal_runs, set())
+    @property
+    def _over(self) -> bool:
+        return self._stopping or self._end is not None
+
+    def _start_beside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._done)
+
+    # dumps that came too late
+
+    async def _sweep_often(self) -> None:
+        while True:
+            await asyncio.sleep(self._tuning.sweep_every)
+            await self._sweep()
+
+    async def _sweep(self) -> None:
+        for lane in self._lanes:
+            lane.late -= await self._in_thread(
+                functools.partial(_sweep, lane.dump_dir, self._runs, set(lane.in_flight), set(lane.late))
+            )
+
+    async def _last_sweep(self) -> None:
+        left = _LINGER
+        await self._sweep()
+        while left > 0 and any(lane.late and lane.there for lane in self._lanes):
+            await asyncio.sleep(0.1)
+            left -= 0.1
+            await self._sweep()
 
     # sending
 
     async def _send_all(self) -> None:
-        while not self._stopping and self._end is None:
-            if self._away is not None and not self._tasks:
-                await self._wait_for_server()
+        while not self._over:
+            self._hear()
+            now = self._held() or self._next()
+            if now.entry is not None and now.lane is not None:
+                await self._start(now.entry, now.lane)
                 continue
-            all_read = self._feeder.done  # asked before the journal is, which gets the last samples first
-            entry = self._next() if self._away is None else None
-            if entry is None and self._away is None and not self._tasks:
-                if all_read:
-                    return
-                self._feeder.check()
-            if entry is not None and (why := self._no_room(entry)) is None:
-                self._queue.popleft()
-                await self._start(entry)
-                continue
-            if entry is not None and why:
-                self._reporter.enter(ExtractState.PAUSED, why)
+            if not now.wait:
+                return
+            if now.sentence:
+                self._reporter.enter(ExtractState.PAUSED, now.sentence)
             await self._sleep_until_woken()
 
-    def _next(self) -> Entry | None:
-        if not self._queue:
-            self._queue.extend(self._journal.waiting(_QUEUE))
-        return self._queue[0] if self._queue else None
+    def _hear(self) -> None:
+        """What a person wants by now."""
+        wishes, before = control.read(self._run_dir), self._wishes
+        if wishes == before:
+            return
+        self._wishes = wishes
+        if wishes.resumes != before.resumes and self._trouble is not None:
+            self._trouble = None
+            self._failures.stored()
+        tokens = min(wishes.tokens_in_flight or self._plan.token_budget, self._plan.server.max_total_tokens)
+        if tokens != self._lanes[0].budget.most_tokens:
+            say(f"From now on {tokens} tokens may be in flight at each server.")
+            for lane in self._lanes:
+                lane.budget.most_tokens = tokens
 
-    def _no_room(self, entry: Entry) -> str | None:
-        """`None`: send it. ``""``: the budgets are full. A sentence: a file system is."""
-        plan, size = self._plan, self._plan.shape.file_bytes(entry.tokens)
-        if not self._budget.fits(entry.tokens, size):
-            return ""
-        output = space.output_full(space.room(plan.dataset.root), self._budget.bytes, size, plan.dataset.root)
-        why = output or space.dump_full(space.room(plan.spec.dump_dir), size, plan.spec.dump_dir)
+    def _held(self) -> _Next | None:
+        """Nothing is sent: a person paused, or the run did by itself."""
+        if self._trouble is not None:
+            return _Next(wait=True, sentence=self._trouble)
+        if not self._wishes.paused:
+            return None
+        if self._tasks:
+            return _Next(wait=True, sentence="Pausing on request: what is in flight is finished, nothing more is sent.")
+        return _Next(wait=True, sentence="Paused on request. 'extract resume' goes on.")
+
+    def _next(self) -> _Next:
+        present = [lane for lane in self._lanes if lane.there]
+        if not present:
+            why = next((lane.away for lane in self._lanes if lane.away), "it is gone")
+            sentence = f"Paused: the server is away ({why}). Waiting for it to come back."
+            return _Next(wait=True, sentence="" if self._tasks else sentence)
+        usable = [lane for lane in present if not lane.alone]
+        if self._suspects and not any(lane.alone for lane in present):
+            quietest = min(usable, key=lambda lane: len(lane.in_flight))
+            if not quietest.budget.tokens:
+                quietest.alone = True
+                return _Next(self._suspects.popleft(), quietest)
+            usable.remove(quietest)
+        all_read = self._feeder.done  # asked before the journal is, which gets the last samples first
+        if not self._window:
+            waiting = self._journal.waiting(self._tuning.window)
+            # The longest first, so that the end of a window, and of the run, is short samples on full servers.
+            self._window.extend(sorted(waiting, key=lambda entry: (entry.attempts, -entry.tokens)))
+        if not self._window:
+            self._feeder.check()
+            return _Next(wait=bool(self._tasks or self._suspects or not all_read))
+        return self._send_or_wait(self._window[0], usable)
+
+    def _send_or_wait(self, entry: Entry, usable: Sequence[Lane]) -> _Next:
+        size = self._plan.shape.file_bytes(entry.tokens)
+        lane = spread(usable, entry.tokens, size)
+        if lane is None:
+            return _Next(wait=True)
+        owed = sum(one.budget.bytes for one in self._lanes if not one.rename)
+        owed += sum(one.budget.bytes - one.budget.written for one in self._lanes if one.rename)
+        root = self._plan.dataset.root
+        why = space.output_full(space.room(root), owed, size, root) or lane.room(size)
+        if why is None:
+            self._window.popleft()
+            return _Next(entry, lane)
         # While work of ours is on its way out, the space may be ours and come back by itself.
-        return "" if why and self._budget.bytes else why
+        return _Next(wait=True, sentence="" if owed else why)
 
-    async def _start(self, entry: Entry) -> None:
+    async def _start(self, entry: Entry, lane: Lane) -> None:
         await self._storer.note(lambda: self._journal.set_state(entry.line, SENT))
         if self._reporter.state is not ExtractState.RUNNING:
             self._reporter.enter(ExtractState.RUNNING, "Extracting.")
-        self._budget.take(entry.tokens, self._plan.shape.file_bytes(entry.tokens))
-        self._show()
-        task = asyncio.create_task(self._one(entry))
+        lane.budget.take(entry.tokens, self._plan.shape.file_bytes(entry.tokens))
+        task = asyncio.create_task(self._one(dataclasses.replace(entry, attempts=entry.attempts + 1), lane, lane.alone))
         self._tasks.add(task)
+        self._show()
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._beside.discard(task)
         self._show()
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._give_up(error)
 
-    def _give_up(self, error: BaseException | None) -> None:
+    def _give_up(self, error: BaseException) -> None:
         """The first reason counts; what is in flight is still finished, but waits for no space."""
-        if error is not None and self._end is None:
+        if self._end is None:
             self._end, self._storer.ending = error, True
+            self._wake.set()
 
     def _show(self) -> None:
-        self._reporter.in_flight, self._reporter.tokens_in_flight = len(self._tasks), self._budget.tokens
+        self._reporter.in_flight = len(self._tasks)
+        self._reporter.tokens_in_flight = sum(lane.budget.tokens for lane in self._lanes)
 
     async def _sleep_until_woken(self) -> None:
         try:
@@ -173,40 +277,61 @@ class Flow:
 
     # one sample
 
-    async def _one(self, entry: Entry) -> None:
-        rid = f"{layout.RID_PREFIX}{self._plan.run}-{entry.row}-{entry.attempts + 1}"
-        folder = os.path.join(self._plan.spec.dump_dir, layout.folder_name(rid))
+    async def _one(self, entry: Entry, lane: Lane, alone: bool) -> None:
+        rid = f"{layout.RID_PREFIX}{self._plan.run}-{entry.row}-{entry.attempts}"
+        folder = os.path.join(lane.dump_dir, layout.folder_name(rid))
+        size = self._plan.shape.file_bytes(entry.tokens)
+        written = 0
+        lane.in_flight.add(rid)
+
+        def release() -> None:
+            lane.in_flight.discard(rid)
+            lane.budget.bytes -= size
+            lane.budget.written -= written
+            self._wake.set()
+
         handed_on = False
         try:
-            sample = await self._prefill(rid, entry)
-            await collect.wait_for_dump(folder, self._tuning.dump_timeout)
-            expected = checks.Expected(
-                self._plan.boundaries, self._plan.spec.final, self._plan.model.hidden_size, self._dtype
-            )
-            checked = await self._in_thread(lambda: checks.check_dump(folder, expected, sample.ids))
-            await self._storer.note(lambda: self._learn(checked))
-            await self._storer.note(lambda: self._journal.set_state(entry.line, CHECKED))
-            handed_on = await self._storer.store(folder, entry)
-            if handed_on:
-                self._failures.stored()
-                self._tokens_done += entry.tokens
+            sample = await self._prefill(rid, entry, lane)
+            await collect.wait_for_dump(folder, self._tuning.dump_timeout, lane.check_alive)
+            written = size
+            lane.budget.written += written
+            handed_on = await self._store(sample, Dump(entry, folder, lane.rename, release))
+            lane.budget.grow_bytes(size)
         except ServerAway as error:
-            await self._lost_with_server(entry, error)
+            await self._lost_with_server(entry, lane, alone, error)
         except SampleFailure as failure:
-            await self._failed(entry, failure)
-            if failure.kind == "timeout":
-                await self._client.abort(rid)
+            if failure.kind in ("timeout", "dump-missing"):
+                lane.late.add(rid)
+                await lane.client.abort(rid)
+            await self._failed(entry, lane, failure)
         finally:
+            if alone:
+                lane.alone = False
             if not handed_on:
-                self._budget.bytes -= self._plan.shape.file_bytes(entry.tokens)
+                release()
                 await self._in_thread(lambda: collect.remove_dumps([folder]))
 
-    async def _prefill(self, rid: str, entry: Entry) -> Sample:
+    async def _store(self, sample: Sample, dump: Dump) -> bool:
+        """Whether the dump is checked and copied and now the storer's."""
+        expected = checks.Expected(
+            self._plan.boundaries, self._plan.spec.final, self._plan.model.hidden_size, self._dtype
+        )
+        staged = await self._storer.stage(dump, checks.DumpCheck(expected, sample.ids, self._norms))
+        if staged is None:
+            return False
+        assert staged.checked is not None
+        self._learn(staged.checked)
+        self._failures.stored()
+        self._losses = 0
+        return True
+
+    async def _prefill(self, rid: str, entry: Entry, lane: Lane) -> Sample:
         try:
             sample = await self._in_thread(lambda: spool.read(self._plan.dataset.spool, entry))
-            answer = await self._client.prefill(rid, sample.ids, self._timeout())
+            answer = await lane.ask(rid, sample.ids)
         finally:
-            self._budget.tokens -= entry.tokens
+            lane.budget.tokens -= entry.tokens
             self._wake.set()
         if answer.prompt_tokens != sample.tokens:
             raise SampleFailure(
@@ -218,15 +343,9 @@ class Flow:
             )
         return sample
 
-    def _timeout(self) -> float:
-        """From what is ahead of a request now and the rate so far, with slack."""
-        span = time.monotonic() - self._began
-        if not self._tokens_done:
-            return 2 * self._tuning.min_timeout  # nothing to go by yet, and the first batches warm kernels up
-        return max(self._tuning.min_timeout, _PREDICTION_SLACK * self._budget.tokens * span / self._tokens_done)
-
     def _learn(self, checked: checks.Checked) -> None:
-        """The first good dump tells the dtype and the versions of this dataset."""
+        """The first good dump tells the dtype and the versions of this dataset. Written with the next commit's journal rows."""
+        self._norms.add(checked.norms)
         if self._dtype is None:
             self._dtype = checked.dtype
             self._journal.put("dtype", checked.dtype)
@@ -236,82 +355,75 @@ class Flow:
                 "dump", {key: checked.meta.get(key) for key in ("sglang_version", "patch_version", "model_class")}
             )
 
-    async def _failed(self, entry: Entry, failure: SampleFailure) -> None:
-        if failure.kind == "dump-full" and len(self._tasks) > 1:
+    async def _failed(self, entry: Entry, lane: Lane, failure: SampleFailure) -> None:
+        if failure.kind == "dump-full" and len(lane.in_flight) > 1:
             # Too much of ours at once: not the sample's fault.
-            self._budget.halve_bytes()
+            lane.budget.halve_bytes()
             await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, failure.kind, failure.reason))
             return
         final = self._failures.failed(entry.line, failure)
         state = FAILED if final else WAITING
         await self._storer.note(lambda: self._journal.set_failed(entry.line, state, failure.kind, failure.reason))
-        say(f"line {entry.line} (row {entry.row}), attempt {entry.attempts + 1}: {failure.kind}: {failure.reason}")
+        say(f"line {entry.line} (row {entry.row}), attempt {entry.attempts}: {failure.kind}: {failure.reason}")
         if final:
             self._reporter.moved(failed=1)
         waiting = self._reporter.counts.waiting - self._storer.uncommitted
-        self._give_up(self._failures.verdict(entry.line, failure, waiting))
-
-    async def _lost_with_server(self, entry: Entry, error: ServerAway) -> None:
-        """Back to waiting, uncounted; but a sample that loses the server again and again is not sent for ever."""
-        self._away = self._away or str(error)
-        times = self._failures.lost(entry.line)
-        if times < self._tuning.attempts:
-            await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
+        verdict = self._failures.verdict(entry.line, failure, waiting)
+        if verdict is None:
+            return
+        if self._plan.spec.on_trouble == "pause":
+            self._trouble = f"Paused: {verdict} Or go on with 'extract resume'."
         else:
-            await self._failed(
-                entry, SampleFailure("server-error", f"the server went away {times} times with it: {error}")
-            )
+            self._give_up(verdict)
 
     # a server that is away
 
-    async def _wait_for_server(self) -> None:
-        self._queue.clear()
-        if await self._server_is_back():  # one broken connection, not a lost server
+    async def _lost_with_server(self, entry: Entry, lane: Lane, alone: bool, error: ServerAway) -> None:
+        """Back to waiting, uncounted. Those in flight when a server died are tried alone, and one it dies of twice is not sent again."""
+        if not await lane.lost(str(error)):  # one broken connection, not a lost server
+            if self._failures.broken(entry.line):
+                reason = f"the connection broke {self._tuning.attempts} times with it: {error}"
+                await self._failed(entry, lane, SampleFailure("server-error", reason))
+            else:
+                await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
             return
+        if not lane.awaited:
+            lane.awaited = True
+            self._start_beside(self._return_of(lane))
+        if self._failures.lost(entry.line, alone):
+            reason = f"the server died twice with it, the second time with nothing else in flight: {error}"
+            await self._failed(entry, lane, SampleFailure("kills-server", reason))
+            self._losses = 0
+        else:
+            self._suspects.append(entry)
+
+    async def _return_of(self, lane: Lane) -> None:
         self._losses += 1
         if self._losses > self._tuning.server_losses:
-            self._give_up(
-                ExtractionError(
-                    f"The server went away {self._losses} times in this run (last: {self._away}): look at its log. "
-                    "What is stored stays; start the extraction again to continue.",
-                    EXIT_SERVER,
-                )
+            raise ExtractionError(
+                f"The server went away {self._losses} times without a sample stored in between (last: {lane.away}): look at "
+                "its log. What is stored stays; start the extraction again to continue.",
+                EXIT_SERVER,
             )
-            return
-        self._reporter.enter(
-            ExtractState.PAUSED, f"Paused: the server is away ({self._away}). Waiting for it to come back."
-        )
-        end = time.monotonic() + self._tuning.server_wait
-        while not self._stopping:
-            if await self._server_is_back():
+        if await lane.come_back():
+            if self._reporter.state is ExtractState.PAUSED:
                 self._reporter.enter(ExtractState.RUNNING, "The server is back; extracting.")
-                return
-            if time.monotonic() > end:
-                self._give_up(
-                    ExtractionError(
-                        f"The server did not come back within {self._tuning.server_wait:.0f} s. "
-                        "What is stored stays; start the server and the extraction again to continue.",
-                        EXIT_SERVER,
-                    )
-                )
-                return
-            await asyncio.sleep(min(2.0, self._tuning.poll * 4))
-
-    async def _server_is_back(self) -> bool:
-        """Healthy, and still the server that was planned with.
-
-        Raises:
-            ExtractionError: another server came up in its place.
-        """
-        if not await self._client.healthy():
-            return False
-        try:
-            server = await self._client.facts(self._plan.model)
-        except ServerAway:
-            return False
-        check_server(server, self._plan.model)
-        self._away = None
-        return True
+            return
+        if any(not other.gone for other in self._lanes):
+            say(f"The server at {lane.client.url} did not come back; the others go on.")
+            return
+        raise ExtractionError(
+            f"The server did not come back within {self._tuning.server_wait:.0f} s. "
+            "What is stored stays; start the server and the extraction again to continue.",
+            EXIT_SERVER,
+        )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _sweep(dump_dir: str, runs: list[str], keep: set[str], late: set[str]) -> set[str]:
+    """Delete the dumps that nobody waits for; returns those of `late` that were there."""
+    came = {rid for rid in late if os.path.exists(os.path.join(dump_dir, layout.folder_name(rid)))}
+    collect.sweep(dump_dir, runs, keep)
+    return came

@@ -17,17 +17,22 @@ class Tuning:
     """Seconds a request may take at least; more where the rate so far predicts more."""
     dump_timeout: float = 120.0
     """Seconds from the answer to the complete dump."""
-    server_wait: float = 600.0
-    """Seconds to wait for a server that is away."""
+    server_wait: float = 1800.0
+    """Seconds to wait for a server that is away: one of a terabyte takes ten minutes to load."""
     server_losses: int = 3
-    """So often the server may go away within one run."""
+    """So often the server may go away without a sample stored in between."""
     attempts: int = 3
     streak: int = 3
-    """So many samples in a row failing in one way end the run."""
-    threads: int = 4
+    """So many samples in a row failing in one way pause or end the run."""
+    threads: int = 8
+    """Dumps that are checked and copied at a time."""
+    window: int = 256
+    """Samples among which the longest is sent first."""
     poll: float = 0.5
     commit_every: float = 0.1
     """Seconds over which stored files are made durable and journalled together."""
+    sweep_every: float = 10.0
+    """Seconds between looks for dumps that came too late."""
 
 
 class Failures:
@@ -36,22 +41,28 @@ class Failures:
     def __init__(self, attempts: int, streak: int) -> None:
         self._attempts, self._limit = attempts, streak
         self._tries: collections.Counter[int] = collections.Counter()
+        self._broken: collections.Counter[int] = collections.Counter()
         self._lost: collections.Counter[int] = collections.Counter()
         self._streak: dict[int, tuple[str, bool]] = {}
 
     def stored(self) -> None:
-        """A sample came through: what fails now is not a row of failures any more."""
+        """A sample came through, or a person says go on: what fails now is not a row of failures any more."""
         self._streak.clear()
 
-    def lost(self, line: int) -> int:
-        """How often the server went away with this sample, this time included."""
+    def broken(self, line: int) -> bool:
+        """The sample's connection broke though the server lives; whether that was once too often."""
+        self._broken[line] += 1
+        return self._broken[line] >= self._attempts
+
+    def lost(self, line: int, alone: bool) -> bool:
+        """The server died with this sample in flight; whether the sample is why: the second time, and it was `alone`."""
         self._lost[line] += 1
-        return self._lost[line]
+        return alone and self._lost[line] >= 2
 
     def failed(self, line: int, failure: SampleFailure) -> bool:
         """Note a failed attempt; whether it was the sample's last. What the server refuses is not tried again."""
         self._tries[line] += 1
-        final = self._tries[line] >= self._attempts or failure.kind == "refused"
+        final = self._tries[line] >= self._attempts or failure.kind in ("refused", "kills-server")
         if any(kind != failure.kind for kind, _ in self._streak.values()):
             self._streak.clear()
         self._streak[line] = (failure.kind, final)
@@ -75,19 +86,26 @@ class Failures:
 
 
 class Budget:
-    """Tokens at the server and bytes on their way from it to the dataset.
+    """Tokens at one server and bytes on their way from it to the dataset.
 
     Tokens are given back when the server has answered, bytes when the dump is deleted.
     """
 
-    def __init__(self, tokens: int, bytes_: int) -> None:
-        self.most_tokens, self.most_bytes = tokens, bytes_
+    def __init__(self, tokens: int) -> None:
+        self.most_tokens = tokens
+        self.most_bytes: int | None = None
+        """Set once the dump directory turned out to be too small for us; `None`: its free space decides."""
         self.tokens = self.bytes = 0
+        self.written = 0
+        """Of `bytes`, those that lie in the dump directory."""
 
     def fits(self, tokens: int, bytes_: int) -> bool:
         """Whether one more may be sent. A sample above the whole budget goes alone."""
-        alone = self.bytes == 0
-        return alone or (self.tokens + tokens <= self.most_tokens and self.bytes + bytes_ <= self.most_bytes)
+        if self.bytes == 0:
+            return True
+        if self.most_bytes is not None and self.bytes + bytes_ > self.most_bytes:
+            return False
+        return self.tokens == 0 or self.tokens + tokens <= self.most_tokens
 
     def take(self, tokens: int, bytes_: int) -> None:
         self.tokens += tokens
@@ -95,4 +113,40 @@ class Budget:
 
     def halve_bytes(self) -> None:
         """The dump directory was full of our own."""
-        self.most_bytes = max(self.most_bytes // 2, 1)
+        self.most_bytes = max((self.bytes if self.most_bytes is None else self.most_bytes) // 2, 1)
+
+    def grow_bytes(self, bytes_: int) -> None:
+        """A sample of that size came through: the next may have some more company."""
+        if self.most_bytes is not None:
+            self.most_bytes += bytes_
+
+
+class Pace:
+    """Tokens a second that a server answered lately, and what that means for a request sent now."""
+
+    SPAN = 60.0
+    SLACK = 4.0
+    BEFORE_FIRST = 5
+    """Times the least time-out while nothing came yet: the first batches compile kernels."""
+
+    def __init__(self) -> None:
+        self._answers: collections.deque[tuple[float, int]] = collections.deque()
+        self._began: float | None = None
+
+    def sent(self, now: float) -> None:
+        """A request goes out."""
+        if self._began is None:
+            self._began = now
+
+    def answered(self, now: float, tokens: int) -> None:
+        """A request came back."""
+        self._answers.append((now, tokens))
+        while len(self._answers) > 1 and self._answers[0][0] < now - self.SPAN:
+            self._began = self._answers.popleft()[0]
+
+    def timeout(self, now: float, ahead: int, least: float) -> float:
+        """Seconds to wait for a request with `ahead` tokens before and in it."""
+        if not self._answers or self._began is None:
+            return self.BEFORE_FIRST * least
+        rate = sum(tokens for _, tokens in self._answers) / max(now - self._began, 1e-3)
+        return max(least, self.SLACK * ahead / rate)

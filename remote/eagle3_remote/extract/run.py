@@ -6,11 +6,12 @@ import asyncio
 import os
 import secrets
 import signal
+from collections.abc import Sequence
 
 from eagle3_remote.extract import arrow, manifest, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.client import Client
-from eagle3_remote.extract.collect import is_full
+from eagle3_remote.extract.collect import is_full, sweep
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, ExtractionError
 from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.journal import Journal
@@ -26,6 +27,7 @@ from eagle3_remote.extract.plan import (
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, line, say
 from eagle3_remote.extract.reading import Feeder
+from eagle3_remote.extract.servers import dump_dirs, join_servers, lanes_of, urls
 from eagle3_remote.protocol import ExtractSpec, ExtractState
 
 _TICK = 0.5
@@ -66,9 +68,10 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
     check_spec(spec)
     dataset = ds.prepare(spec.out)
     lock = ds.take_lock(dataset, run_dir)
-    client = Client(spec.server_url, extra_key=spec.extra_key)
+    clients = [Client(url, extra_key=spec.extra_key) for url in urls(spec)]
     try:
-        plan = await make_plan(spec, dataset, client, secrets.token_hex(4))
+        plan = await make_plan(spec, dataset, clients[0], secrets.token_hex(4))
+        plan = await join_servers(plan, clients[1:])
         say(f"SGLang {plan.server.version} serves {plan.model.path} ({plan.model.architecture}).")
         say(
             f"Boundaries {', '.join(map(str, plan.boundaries))}, final {spec.final}-norm; {plan.token_budget} tokens in flight."
@@ -76,12 +79,13 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
         journal = await settle_plan(plan, reporter)
         feeder = feeder_of(plan, reporter)
         try:
-            return await _run(run_dir, plan, journal, feeder, client, reporter, tuning, stop)
+            return await _run(run_dir, plan, journal, feeder, clients, reporter, tuning, stop)
         finally:
             await asyncio.to_thread(feeder.close)
             journal.close()
     finally:
-        await client.close()
+        for client in clients:
+            await client.close()
         os.close(lock)
 
 
@@ -90,11 +94,13 @@ async def _run(
     plan: Plan,
     journal: Journal,
     feeder: Feeder,
-    client: Client,
+    clients: Sequence[Client],
     reporter: Reporter,
     tuning: Tuning,
     stop: _Stop,
 ) -> int:
+    for place in dump_dirs(plan.spec)[1:]:  # the first one's was swept when the run was taken up
+        sweep(place, journal.get("runs") or [], set())
     ticking = asyncio.create_task(_tick(plan, journal, feeder, reporter))
     try:
         loop = asyncio.get_running_loop()
@@ -111,7 +117,8 @@ async def _run(
             return _ended(plan, reporter)
         check_space(plan, journal, reporter)
         ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))
-        stop.flow = Flow(plan, journal, feeder, client, reporter, tuning)
+        lanes = lanes_of(plan, clients, tuning)
+        stop.flow = Flow(plan, journal, feeder, lanes, reporter, tuning, run_dir)
         reporter.sending()
         if stop.asked:
             stop.flow.stop()

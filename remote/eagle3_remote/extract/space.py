@@ -88,8 +88,25 @@ def output_full(where: Room, owed: int, sample: int, path: str) -> str | None:
     return f"Paused: {path} has only {gigabytes(where.free)} free. It goes on by itself when there is space."
 
 
-def dump_full(where: Room, sample: int, path: str) -> str | None:
-    """Why nothing more is sent, or `None`: the dump directory must hold two more of the sample."""
-    if where.free >= 2 * sample + where.margin:
-        return None
+DUMP_SHARE, DUMP_SHARE_AGAIN = 0.7, 0.5
+"""Of what is free for us in the dump directory, so much may be on its way; after it was full, so much less."""
+
+
+def dump_fits(where: Room, written: int, owed: int, sample: int, was_full: bool) -> bool:
+    """Whether the dump directory has room for one more sample.
+
+    Args:
+        written: bytes of ours that lie there already, and come back once they are stored.
+        owed: `written` and what the server still has to write.
+    """
+    share = DUMP_SHARE_AGAIN if was_full else DUMP_SHARE
+    if owed:
+        return (
+            owed + sample <= share * (where.free + written) and where.free - (owed - written) >= sample + where.margin
+        )
+    return where.free >= sample + where.margin
+
+
+def dump_full(where: Room, path: str) -> str:
+    """Why nothing more is sent."""
     return f"Paused: the dump directory {path} has only {gigabytes(where.free)} free. It goes on by itself when there is space."

@@ -1,69 +1,88 @@
-"""Storing checked dumps: copy, name, make durable and journal in groups, then delete the dump. A full disk is waited for."""
+"""Storing dumps: check and copy in threads, make durable, name and journal in groups, then delete the dump. A full disk is waited for.
+
+The order, for whatever kills us between two steps: bytes durable, name, name durable, journal, dump deleted.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import dataclasses
+import functools
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from eagle3_remote.extract import collect
+from eagle3_remote.extract.collect import Check, Staged
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import WAITING, Entry, Journal, StoredFile
 from eagle3_remote.extract.plan import Plan
-from eagle3_remote.extract.policy import Budget, Tuning
+from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
 from eagle3_remote.protocol import ExtractState
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Dump:
+    """A complete dump of one sample."""
+
+    entry: Entry
+    folder: str
+    rename: bool
+    """It lies on the output's file system."""
+    release: Callable[[], None]
+    """Called on the event loop's thread when the dump is deleted."""
 
 
 class Storer:
     """The last part of every sample's way."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        journal: Journal,
-        reporter: Reporter,
-        budget: Budget,
-        threads: concurrent.futures.Executor,
-        tuning: Tuning,
-        wake: asyncio.Event,
-    ) -> None:
-        self._plan, self._journal, self._reporter, self._budget = plan, journal, reporter, budget
-        self._threads, self._tuning, self._wake = threads, tuning, wake
-        self._named: list[tuple[StoredFile, Entry, str]] = []
+    def __init__(self, plan: Plan, journal: Journal, reporter: Reporter, tuning: Tuning) -> None:
+        self._plan, self._journal, self._reporter, self._tuning = plan, journal, reporter, tuning
+        self._copiers = concurrent.futures.ThreadPoolExecutor(tuning.threads, "copy")
+        # Apart from the copiers: a disk that is slow to sync does not hold up what is copied into memory.
+        self._syncers = concurrent.futures.ThreadPoolExecutor(tuning.threads, "sync")
+        self._staged: list[tuple[Dump, Staged]] = []
         self.ending = False
         """Do not wait for space any more."""
         self.closing = False
         """No sample comes any more."""
 
+    def shutdown(self) -> None:
+        """End the threads."""
+        self._copiers.shutdown()
+        self._syncers.shutdown()
+
     @property
     def uncommitted(self) -> int:
-        """Samples whose file has its name and whose journal row does not say so yet."""
-        return len(self._named)
+        """Samples that are checked and copied, and whose journal row does not say so yet."""
+        return len(self._staged)
 
-    async def store(self, folder: str, entry: Entry) -> bool:
-        """Put a checked dump under its final name. False: ended while waiting for space; the sample waits again.
+    async def stage(self, dump: Dump, check: Check | None) -> Staged | None:
+        """Check a dump and copy it; `commit` does the rest. `None`: ended while waiting for space; the sample waits again.
 
         Raises:
+            SampleFailure: the dump is not right.
             ExtractionError: the output cannot be written for another reason than space.
         """
-        loop = asyncio.get_running_loop()
+        row, states = dump.entry.row, self._plan.dataset.states
         while True:
             try:
-                copied = await loop.run_in_executor(
-                    self._threads, collect.store, folder, self._plan.dataset.states, entry.row
+                staged = await self._on(
+                    self._copiers,
+                    lambda: collect.stage(dump.folder, states, row, check, rename=dump.rename),
                 )
-                file = StoredFile(entry.line, entry.row, copied.bytes, copied.crc32, time.time())
-                self._named.append((file, entry, folder))
-                return True
+                self._staged.append((dump, staged))
+                return staged
             except OSError as error:
                 if not collect.is_full(error):
-                    text = f"Storing row {entry.row} in {self._plan.dataset.states} failed: {error}."
-                    raise ExtractionError(text) from None
+                    raise ExtractionError(f"Storing row {row} in {states} failed: {error}.") from None
             if self.ending:
-                await self.note(lambda: self._journal.set_state(entry.line, WAITING))
-                return False
+                await self.note(lambda: self._journal.set_state(dump.entry.line, WAITING))
+                return None
             await self._pause_full()
 
     async def note(self, change: Callable[[], None]) -> None:
@@ -87,21 +106,64 @@ class Storer:
         await asyncio.sleep(self._tuning.poll)
 
     async def commit_until_closed(self) -> None:
-        """Commit what was named, again and again."""
+        """Commit what was staged, again and again."""
         while not self.closing:
             await asyncio.sleep(self._tuning.commit_every)
             await self.commit()
 
     async def commit(self) -> None:
-        """Make the new names durable, journal them in one transaction, and only then delete their dumps."""
-        loop = asyncio.get_running_loop()
-        batch, self._named = self._named, []
+        """Make the staged files durable, name them, journal them in one transaction, and only then delete their dumps.
+
+        Raises:
+            ExtractionError: the output cannot be written for another reason than space.
+        """
+        batch, self._staged = self._staged, []
         if not batch:
             return
-        await loop.run_in_executor(self._threads, collect.sync_dir, self._plan.dataset.states)
-        await self.note(lambda: self._journal.set_stored([file for file, _, _ in batch]))
-        for file, entry, _ in batch:
-            self._reporter.moved(stored=1, tokens=entry.tokens, bytes_=file.bytes)
-        await loop.run_in_executor(self._threads, collect.remove_dumps, [folder for _, _, folder in batch])
-        self._budget.bytes -= sum(self._plan.shape.file_bytes(entry.tokens) for _, entry, _ in batch)
-        self._wake.set()
+        synced = await asyncio.gather(
+            *(self._on(self._syncers, functools.partial(_sync, staged)) for _, staged in batch)
+        )
+        good = [pair for pair, error in zip(batch, synced, strict=True) if error is None]
+        await self._on(self._syncers, lambda: self._name([staged for _, staged in good]))
+        now = time.time()
+        files = [
+            StoredFile(dump.entry.line, staged.row, staged.copied.bytes, staged.copied.crc32, now)
+            for dump, staged in good
+        ]
+        await self.note(lambda: self._journal.set_stored(files))
+        for dump, staged in good:
+            self._reporter.moved(stored=1, tokens=dump.entry.tokens, bytes_=staged.copied.bytes)
+        for (dump, _), error in zip(batch, synced, strict=True):
+            if error is not None:
+                await self._not_written(dump, error)
+        folders = [dump.folder for dump, _ in batch]
+        await self._on(self._syncers, lambda: collect.remove_dumps(folders))
+        for dump, _ in batch:
+            dump.release()
+
+    def _name(self, staged: list[Staged]) -> None:
+        for one in staged:
+            collect.name(one, self._plan.dataset.states)
+        collect.sync_dir(self._plan.dataset.states)
+
+    async def _not_written(self, dump: Dump, error: OSError) -> None:
+        """Once an fsync failed, the file's pages are not to be trusted: the sample is extracted again."""
+        if not collect.is_full(error):
+            text = f"Storing row {dump.entry.row} in {self._plan.dataset.states} failed: {error}."
+            raise ExtractionError(text) from None
+        await self.note(
+            lambda: self._journal.set_failed(
+                dump.entry.line, WAITING, "output-full", f"it could not be written: {error}"
+            )
+        )
+
+    async def _on(self, threads: concurrent.futures.Executor, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+
+def _sync(staged: Staged) -> OSError | None:
+    try:
+        collect.sync_file(staged.path)
+    except OSError as error:
+        return error
+    return None

@@ -68,6 +68,7 @@ from eagle3_remote.protocol.disk import (
 from eagle3_remote.protocol.export import ExportSpec, VocabMapReport, VocabMapSpec
 from eagle3_remote.protocol.extract import (
     ExtractReport,
+    ExtractServer,
     ExtractSpec,
     ExtractState,
     ExtractStatus,
@@ -117,6 +118,7 @@ __all__ = [
     "DoctorQuery",
     "ExportSpec",
     "ExtractReport",
+    "ExtractServer",
     "ExtractSpec",
     "ExtractState",
     "ExtractStatus",

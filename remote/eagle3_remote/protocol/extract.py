@@ -22,6 +22,15 @@ class ExtractState(str, enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
+class ExtractServer:
+    """A further server behind one extraction."""
+
+    url: str
+    dump_dir: str
+    """Its own, on this box."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ExtractSpec:
     """What a person asks for when an extraction is started."""
 
@@ -53,6 +62,12 @@ class ExtractSpec:
     """Seed of a shuffled order; `None`: the order of the input."""
     shard: str = ""
     """``i/n``: this part of the input alone; empty: what Slurm, Kubernetes or torchrun say in the environment, else all of it."""
+    servers: tuple[ExtractServer, ...] = ()
+    """More servers with the same model, beside the first."""
+    on_trouble: str = "stop"
+    """What three samples in a row that fail in one way do: ``pause`` until ``extract resume``, or ``stop`` with an exit code."""
+    probe: bool = True
+    """Ask the server a few questions with known answers before anything is sent."""
 
 
 @dataclasses.dataclass(frozen=True)
