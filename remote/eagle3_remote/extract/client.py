@@ -19,10 +19,11 @@ class ServerAway(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the server counted in one prompt."""
+    """What the server counted in one prompt, and the token it chose where one was asked for."""
 
     prompt_tokens: int
     cached_tokens: int
+    next_token: int | None = None
 
 
 class Client:
@@ -83,8 +84,8 @@ class Client:
         except httpx.TransportError:
             return False
 
-    async def prefill(self, rid: str, ids: Sequence[int], timeout: float) -> Answer:
-        """Send one prompt for prefill alone.
+    async def prefill(self, rid: str, ids: Sequence[int], timeout: float, new_tokens: int = 0) -> Answer:
+        """Send one prompt for prefill alone, or with the greedy choice of the next token (`new_tokens` 1).
 
         Raises:
             ServerAway: the server cannot be reached, or went away before it answered.
@@ -93,7 +94,7 @@ class Client:
         body: dict[str, Any] = {
             "rid": rid,
             "input_ids": list(ids),
-            "sampling_params": {"max_new_tokens": 0, "temperature": 0, "ignore_eos": True},
+            "sampling_params": {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True},
         }
         if self._extra_key:
             body["extra_key"] = rid
@@ -109,9 +110,10 @@ class Client:
         if 400 <= answer.status_code < 500:
             raise SampleFailure("refused", f"the server answered {answer.status_code}: {answer.text[:500]}")
         try:
-            meta = answer.json()["meta_info"]
-            return Answer(int(meta["prompt_tokens"]), int(meta["cached_tokens"]))
-        except (ValueError, KeyError, TypeError):
+            body = answer.json()
+            meta, chosen = body["meta_info"], body.get("output_ids") if new_tokens else None
+            return Answer(int(meta["prompt_tokens"]), int(meta["cached_tokens"]), int(chosen[0]) if chosen else None)
+        except (ValueError, KeyError, TypeError, IndexError):
             raise SampleFailure(
                 "server-error", f"the server answered {answer.status_code}: {answer.text[:500]}"
             ) from None

@@ -72,6 +72,7 @@ from eagle3_remote.protocol.extract import (
     ExtractSpec,
     ExtractState,
     ExtractStatus,
+    ProbeAnswer,
     Problem,
     VerifyReport,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "Phase",
     "PhaseSpan",
     "PortFact",
+    "ProbeAnswer",
     "ProbeReport",
     "Problem",
     "PythonFact",

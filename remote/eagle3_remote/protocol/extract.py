@@ -119,6 +119,16 @@ class Problem:
 
 
 @dataclasses.dataclass(frozen=True)
+class ProbeAnswer:
+    """One question to a live server."""
+
+    name: str
+    result: str
+    """``passed``, ``failed`` or ``not possible``."""
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
 class VerifyReport:
     """A dataset re-checked against its own manifest."""
 
@@ -133,6 +143,10 @@ class VerifyReport:
     seconds: float = 0.0
     complete: bool = True
     """Whether every sample that will come is in it; an extraction that was stopped leaves a part."""
+    probes: tuple[ProbeAnswer, ...] = ()
+    """Where a live server was asked as well."""
+    unchecked: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
 
 
 @dataclasses.dataclass(frozen=True)
