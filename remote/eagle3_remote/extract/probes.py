@@ -16,6 +16,7 @@ from eagle3_patch import layout
 from eagle3_remote.extract import collect, space
 from eagle3_remote.extract.client import Answer, Client, ServerAway
 from eagle3_remote.extract.errors import SampleFailure
+from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.scan import to_float32
 from eagle3_remote.extract.statesfile import Header, read_header
 from eagle3_remote.extract.weights import Ends, NoWeights, read_ends
@@ -64,6 +65,20 @@ class Dumped:
         import numpy
 
         return to_float32(numpy, self.words[start:stop], self.header.dtype)
+
+
+def question_of(plan: Plan, client: Client, dump_dir: str) -> Question:
+    """What the servers of an extraction are asked."""
+    return Question(
+        client=client,
+        dump_dir=dump_dir,
+        model=plan.model.path,
+        boundaries=plan.boundaries,
+        final=plan.spec.final,
+        chunk=plan.server.chunk,
+        longest=plan.rules.max_tokens,
+        shape=plan.shape,
+    )
 
 
 def material(samples: Sequence[Sequence[int]], tokens: int) -> list[int]:

@@ -8,11 +8,11 @@ import secrets
 import signal
 from collections.abc import Sequence
 
-from eagle3_remote.extract import arrow, manifest, spool
+from eagle3_remote.extract import arrow, manifest, probes, spool
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.extract.client import Client
+from eagle3_remote.extract.client import Client, ServerAway
 from eagle3_remote.extract.collect import is_full, sweep
-from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, ExtractionError
+from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError
 from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.plan import (
@@ -28,7 +28,7 @@ from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, line, say
 from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.servers import dump_dirs, join_servers, lanes_of, urls
-from eagle3_remote.protocol import ExtractSpec, ExtractState
+from eagle3_remote.protocol import ExtractSpec, ExtractState, encode
 
 _TICK = 0.5
 
@@ -117,6 +117,8 @@ async def _run(
             return _ended(plan, reporter)
         check_space(plan, journal, reporter)
         ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))
+        if plan.spec.probe and journal.waiting(1) and not await _probe(plan, journal, clients, reporter, stop):
+            return _stopped(reporter)
         lanes = lanes_of(plan, clients, tuning)
         stop.flow = Flow(plan, journal, feeder, lanes, reporter, tuning, run_dir)
         reporter.sending()
@@ -131,6 +133,46 @@ async def _run(
     finally:
         ticking.cancel()
     return _ended(plan, reporter)
+
+
+async def _probe(plan: Plan, journal: Journal, clients: Sequence[Client], reporter: Reporter, stop: _Stop) -> bool:
+    """Ask every server what is known; False: stopped meanwhile.
+
+    Raises:
+        ExtractionError: an answer is wrong; nothing was sent for the dataset.
+    """
+    reporter.enter(ExtractState.PLANNING, "Probing the server: questions with known answers, before anything counts.")
+    samples = [spool.read(plan.dataset.spool, entry).ids for entry in journal.waiting(64)]
+    ids = probes.material(samples, probes.tokens_needed(plan.server.chunk))
+    asked = [
+        asyncio.create_task(probes.ask(probes.question_of(plan, client, dump_dir), ids))
+        for client, dump_dir in zip(clients, dump_dirs(plan.spec), strict=True)
+    ]
+    while not all(task.done() for task in asked):
+        if stop.asked:
+            for task in asked:
+                task.cancel()
+        await asyncio.wait(asked, timeout=_TICK)
+    if stop.asked:
+        return False
+    for task, client in zip(asked, clients, strict=True):
+        try:
+            answers = task.result()
+        except ServerAway as error:
+            raise ExtractionError(
+                f"The server at {client.url} went away while it was probed ({error}).", EXIT_SERVER
+            ) from None
+        for answer in answers:
+            say(f"Probe, {answer.name}: {answer.result}: {answer.sentence}")
+        failed = [answer for answer in answers if answer.result == "failed"]
+        if failed:
+            raise ExtractionError(
+                f"The server at {client.url} failed the probe '{failed[0].name}': {failed[0].sentence} "
+                "Its rows cannot be trusted; nothing was extracted.",
+                EXIT_SERVER,
+            )
+    journal.put("probes", [encode(answer) for task in asked for answer in task.result()])
+    return True
 
 
 async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter) -> None:
