@@ -1,4 +1,8 @@
-"""The job: ``main([RUN_DIR])`` reads RUN_DIR/spec.json, extracts, and keeps RUN_DIR/progress.json.
+"""The extraction: ``python -m eagle3_remote.extract RUN_DIR`` as the console starts it, or with options (``--help``) by hand.
+
+RUN_DIR/spec.json says what is wanted; by hand the options do, and the dataset's hidden folder is the run directory. The rest is the
+same program: it extracts, writes a line to standard output every ten seconds, at once, and keeps RUN_DIR/progress.json. A person's
+wishes come as signals (TERM or INT: finish what is in flight and stop) and in RUN_DIR/control.json (see `control`).
 
 Exit codes: 0 everything is stored, or stopped on SIGTERM (state ``stopped``); 7 ended with rejected or failed samples; 5 input, box or
 dataset directory will not do; 6 the server is away.
@@ -13,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from eagle3_remote.extract import byhand
 from eagle3_remote.extract.errors import EXIT_NOT_FIT, ExtractionError
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter, say
@@ -51,12 +56,9 @@ def check_packages() -> None:
 
 def main(argv: Sequence[str], tuning: Tuning | None = None) -> int:
     """Run one extraction; returns the exit code. `tuning` is another patience than a real server deserves."""
-    if len(argv) != 1:
-        say("Usage: main([RUN_DIR])")
-        return EXIT_NOT_FIT
-    run_dir = argv[0]
     try:
-        spec = read_spec(run_dir)
+        by_run_dir = len(argv) == 1 and not argv[0].startswith("-")
+        run_dir, spec = (argv[0], read_spec(argv[0])) if by_run_dir else byhand.read(argv)
     except ExtractionError as error:
         say(str(error))
         return error.exit_code

@@ -78,7 +78,7 @@ class DumpCheck:
                 self._meta = json.load(file)
         except (OSError, ValueError) as error:
             raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
-        _check_layers(self._meta, self._expected)
+        check_layers(self._meta, self._expected.boundaries, self._expected.final)
         tokens, layers = len(self._ids), len(self._expected.boundaries) + 1
         if header.shape[0] != tokens:
             raise SampleFailure("rows", f"{tokens} tokens were sent, the dump has {list(header.shape)} states")
@@ -120,11 +120,14 @@ class DumpCheck:
         return Checked(self._dtype, self._meta, norms)
 
 
-def _check_layers(meta: dict[str, Any], expected: Expected) -> None:
-    boundaries, final = tuple(meta.get("boundaries", ())), meta.get("final")
-    if boundaries != expected.boundaries:
-        raise SampleFailure(
-            "layers", f"the dump has boundaries {list(boundaries)}, asked were {list(expected.boundaries)}"
-        )
-    if final != expected.final:
-        raise SampleFailure("layers", f"the dump's final state is {final}-norm, asked was {expected.final}-norm")
+def check_layers(meta: dict[str, Any], boundaries: tuple[int, ...], final: str) -> None:
+    """Hold what the patch says of a dump against what is asked.
+
+    Raises:
+        SampleFailure: it captures other layers, or the final state on the other side of the final norm.
+    """
+    found = tuple(meta.get("boundaries", ()))
+    if found != boundaries:
+        raise SampleFailure("layers", f"the dump has boundaries {list(found)}, asked were {list(boundaries)}")
+    if meta.get("final") != final:
+        raise SampleFailure("layers", f"the dump's final state is {meta.get('final')}-norm, asked was {final}-norm")

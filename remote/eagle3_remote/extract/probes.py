@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import os
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
 from eagle3_patch import layout
-from eagle3_remote.extract import collect, space
+from eagle3_remote.extract import checks, collect, space
 from eagle3_remote.extract.client import Answer, Client, ServerAway
 from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.plan import Plan
@@ -104,7 +105,7 @@ async def ask(question: Question, ids: list[int]) -> list[ProbeAnswer]:
     Raises:
         ServerAway: the server went away meanwhile.
     """
-    prober = _Prober(question)
+    prober = Prober(question)
     steps = (
         ("next token", prober.next_token),
         ("same prompt twice", prober.twice),
@@ -123,7 +124,9 @@ async def ask(question: Question, ids: list[int]) -> list[ProbeAnswer]:
     return answers
 
 
-class _Prober:
+class Prober:
+    """Sends prompts to one server and reads their dumps, which `clean` removes."""
+
     def __init__(self, question: Question) -> None:
         self._q = question
         self._run = f"{layout.RID_PREFIX}probe-{secrets.token_hex(4)}"
@@ -131,6 +134,7 @@ class _Prober:
         self._folders: list[str] = []
 
     def clean(self) -> None:
+        """Delete the dumps of what was sent."""
         collect.remove_dumps(self._folders)
         self._folders = []
 
@@ -142,7 +146,7 @@ class _Prober:
         except NoWeights as error:
             return ProbeAnswer(name, "not possible", f"{error}.")
         length = min(32, self._q.longest)
-        dumped = [await self._send(ids[at * SMALL : at * SMALL + length - at], new_tokens=1) for at in range(8)]
+        dumped = [await self.send(ids[at * SMALL : at * SMALL + length - at], new_tokens=1) for at in range(8)]
         last = numpy.concatenate([one.rows(one.header.shape[0] - 1, one.header.shape[0])[:, -1] for one in dumped])
         every = numpy.concatenate([one.rows(0, one.header.shape[0])[:, -1] for one in dumped])
         wrong = wrong_norm(ends, every, self._q.final)
@@ -164,7 +168,7 @@ class _Prober:
 
     async def twice(self, name: str, ids: list[int]) -> ProbeAnswer:
         prompt = ids[: min(SMALL, self._q.longest)]
-        return _compared(name, [(await self._send(prompt), await self._send(prompt))])
+        return compared(name, [(await self.send(prompt), await self.send(prompt))])
 
     async def in_a_batch(self, name: str, ids: list[int]) -> ProbeAnswer:
         return await self._beside(name, ids, [])
@@ -179,10 +183,10 @@ class _Prober:
         """Four prompts alone, and then together, with four more and with `others`."""
         length = min(SMALL, self._q.longest)
         prompts = [ids[at * SMALL : at * SMALL + length] for at in range(8)]
-        alone = [await self._send(prompt) for prompt in prompts[:4]]
+        alone = [await self.send(prompt) for prompt in prompts[:4]]
         # The long ones first, so that the short ones wait together behind them and share a batch.
-        together = await asyncio.gather(*(self._send(prompt) for prompt in (*others, *prompts)))
-        return _compared(name, list(zip(alone, together[len(others) : len(others) + 4], strict=True)))
+        together = await asyncio.gather(*(self.send(prompt) for prompt in (*others, *prompts)))
+        return compared(name, list(zip(alone, together[len(others) : len(others) + 4], strict=True)))
 
     async def around_the_chunk(self, name: str, ids: list[int]) -> ProbeAnswer:
         chunk = self._q.chunk
@@ -190,13 +194,13 @@ class _Prober:
             return ProbeAnswer(name, "not possible", "no prompt is long enough to be cut into chunks.")
         if not self._has_space(3 * chunk):
             return ProbeAnswer(name, "not possible", f"the dump directory {self._q.dump_dir} has too little space.")
-        whole, *cut = [await self._send(ids[: chunk + more]) for more in (-1, 0, 1)]
-        return _compared(name, [(whole, one) for one in cut])
+        whole, *cut = [await self.send(ids[: chunk + more]) for more in (-1, 0, 1)]
+        return compared(name, [(whole, one) for one in cut])
 
     def _has_space(self, tokens: int) -> bool:
         return space.room(self._q.dump_dir).free > 2 * tokens * self._q.shape.token_bytes
 
-    async def _send(self, ids: list[int], new_tokens: int = 0) -> Dumped:
+    async def send(self, ids: Sequence[int], new_tokens: int = 0) -> Dumped:
         """One prompt and its rows.
 
         Raises:
@@ -211,18 +215,20 @@ class _Prober:
         await collect.wait_for_dump(folder, DUMP_TIMEOUT, self._alive)
         if answer.cached_tokens:
             raise SampleFailure("cached-tokens", f"{answer.cached_tokens} tokens came from the prefix cache")
-        return await asyncio.to_thread(_open, folder, ids, answer, len(self._q.boundaries) + 1)
+        return await asyncio.to_thread(_open, folder, ids, answer, self._q)
 
     async def _alive(self) -> None:
         if not await self._q.client.healthy():
             raise ServerAway("it does not answer any more")
 
 
-def _open(folder: str, ids: list[int], answer: Answer, layers: int) -> Dumped:
+def _open(folder: str, ids: Sequence[int], answer: Answer, question: Question) -> Dumped:
     import numpy
 
     path = os.path.join(folder, layout.STATES_FILE)
     try:
+        with open(os.path.join(folder, layout.META_FILE), encoding="utf-8") as file:
+            checks.check_layers(json.load(file), question.boundaries, question.final)
         header = read_header(path)
         data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
     except (OSError, ValueError) as error:
@@ -231,8 +237,8 @@ def _open(folder: str, ids: list[int], answer: Answer, layers: int) -> Dumped:
         raise SampleFailure(
             "rows", f"{len(ids)} tokens were sent, {header.shape[0]} rows were dumped, or of other tokens"
         )
-    if header.shape[1] != layers:
-        raise SampleFailure("layers", f"the dump has {header.shape[1]} layers, not {layers}")
+    if header.shape[1] != len(question.boundaries) + 1:
+        raise SampleFailure("layers", f"the dump has {header.shape[1]} layers, not {len(question.boundaries) + 1}")
     word = "<u4" if header.dtype == "F32" else "<u2"
     return Dumped(folder, header, data[slice(*header.hidden)].view(word).reshape(header.shape), answer)
 
@@ -261,8 +267,8 @@ def unlike(found: Any, dtype: str) -> bool:
     return bool(numpy.median(found, axis=0).max() > _NOISE[dtype] or (found > 0.5).mean() > 0.02)
 
 
-def _compared(name: str, pairs: Sequence[tuple[Dumped, Dumped]]) -> ProbeAnswer:
-    """Pairs hold the same rows as far as the first goes."""
+def compared(name: str, pairs: Sequence[tuple[Dumped, Dumped]]) -> ProbeAnswer:
+    """Whether each pair holds the same rows, but for rounding, as far as the first goes."""
     import numpy
 
     worst = 0.0

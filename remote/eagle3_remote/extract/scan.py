@@ -6,12 +6,13 @@ bytes are read, summed, compared and written, so that threads add up.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import errno
 import math
 import os
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from eagle3_remote.extract.statesfile import ITEM_BYTES, Header
@@ -151,36 +152,56 @@ def to_float32(numpy: Any, words: Any, dtype: str) -> Any:
     return words.view({"F16": "<f2", "F32": "<f4"}[dtype]).astype("<f4")
 
 
+LIMIT = 3.0
+"""log2: eight times larger or smaller than the median is not plausible ..."""
+SPREAD = 12.0
+"""... unless the samples themselves spread more: so many median deviations."""
+
+
+def middle(sizes: Iterable[float]) -> tuple[float, float]:
+    """Median, and how far from it is too far, of log2 sizes."""
+    known = sorted(sizes)
+    median = known[len(known) // 2]
+    deviation = sorted(abs(one - median) for one in known)[len(known) // 2]
+    return median, max(LIMIT, SPREAD * deviation)
+
+
+def logs(norms: Sequence[float]) -> list[float]:
+    """log2, with a floor for zero."""
+    return [math.log2(max(one, 1e-30)) for one in norms]
+
+
 class Norms:
     """The sizes of the rows stored so far, layer by layer, and whether a new sample's are like them. Robust: medians.
 
-    A row of partial sums, of another layer or normalised once too often differs by its size; a sample's text does not change the median
-    of its rows much.
+    Rows that are partial sums, of another layer or normalised once too often differ by their size; a sample's text does not change the
+    median of its rows much.
     """
 
     KEPT = 512
     NEEDED = 16
-    LIMIT = 3.0
-    """log2: eight times larger or smaller than the run's median is not plausible ..."""
-    SPREAD = 12.0
-    """... unless the run itself spreads more: so many median deviations."""
 
     def __init__(self) -> None:
-        self._seen: list[list[float]] = []
+        self._seen: collections.deque[list[float]] = collections.deque(maxlen=self.KEPT)
+        self._known: list[tuple[float, float]] = []
+        self._until_known = self.NEEDED
 
-    def add(self, norms: tuple[float, ...]) -> None:
+    def add(self, norms: Sequence[float]) -> None:
         """A sample that is right."""
-        if norms:
-            self._seen = [*self._seen[-self.KEPT :], [math.log2(max(one, 1e-30)) for one in norms]]
+        if not norms:
+            return
+        self._seen.append(logs(norms))
+        self._until_known -= 1
+        if self._until_known == 0:
+            self._known = [middle(layer) for layer in zip(*self._seen, strict=True)]
+            self._until_known = self.NEEDED
 
-    def judge(self, norms: tuple[float, ...]) -> str | None:
+    def judge(self, norms: Sequence[float]) -> str | None:
         """Why these sizes are not plausible; `None`: they are, or too little is known."""
-        if len(self._seen) < self.NEEDED:
-            return None
-        for layer, norm in enumerate(norms):
-            known = sorted(one[layer] for one in self._seen)
-            middle = known[len(known) // 2]
-            spread = sorted(abs(one - middle) for one in known)[len(known) // 2]
-            if abs(math.log2(max(norm, 1e-30)) - middle) > max(self.LIMIT, self.SPREAD * spread):
-                return f"layer {layer} has rows of size {norm:.3g}, those of the samples before {2**middle:.3g} (median root mean square)"
+        for layer, (size, (median, far)) in enumerate(zip(logs(norms), self._known, strict=False)):
+            if abs(size - median) > far:
+                return (
+                    f"layer {layer} has rows of size {norms[layer]:.3g}, those of the other samples {2**median:.3g} "
+                    "(median root mean square)"
+                )
         return None

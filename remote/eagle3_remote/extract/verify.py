@@ -1,14 +1,19 @@
 """A dataset checked against its own journal: ``main([DATASET])`` prints one `VerifyReport` as a JSON line.
 
 Every stored row: the file exists, its size, its CRC-32, its header, its token ids (against the Arrow row, or against the journal's
-fingerprint while there are no Arrow rows yet), finite values; and nothing lies there that does not belong. Reads with numpy alone, so
-that it does not share code with the checks it repeats. Works while an extraction runs.
+fingerprint while there are no Arrow rows yet), its values (finite, no row all zero, of the size of the other files'), read once by
+several threads; nothing lies there that does not belong; and the final states are before or after the model's final norm, as the
+manifest says. With a live server: some rows again, and its probes. Works while an extraction runs.
 """
 
 from __future__ import annotations
 
+import argparse
 import array
+import concurrent.futures
+import dataclasses
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -16,60 +21,136 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eagle3_remote.extract import arrow
+from eagle3_remote.extract import arrow, live
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, row_of
 from eagle3_remote.extract.journal import Entry, Journal, open_readonly
-from eagle3_remote.extract.statesfile import DTYPES, Header, read_header
-from eagle3_remote.protocol import Problem, VerifyReport, encode
+from eagle3_remote.extract.scan import Norms, Values, logs, middle, read_once
+from eagle3_remote.extract.statesfile import DTYPES, read_header
+from eagle3_remote.protocol import ProbeAnswer, Problem, VerifyReport, encode
 
+THREADS = 8
+_BATCH = 256
+_LOOKED_AT = 32
+"""Files whose rows are held against the model, and against a live server."""
 _SHOWN = 100
-_PIECE = 64 * 1024 * 1024
-_EXPONENT = {"BF16": ("<u2", 0x7F80), "F16": ("<u2", 0x7C00), "F32": ("<u4", 0x7F800000)}
-"""All exponent bits set means NaN or infinity."""
 
 
-def verify(root: str) -> VerifyReport:
-    """Check the dataset at `root`; never raises for what is wrong with it."""
+@dataclasses.dataclass
+class _Seen:
+    """What the pass over the files adds up to."""
+
+    rows: set[int] = dataclasses.field(default_factory=set)
+    samples: int = 0
+    tokens: int = 0
+    size: int = 0
+    norms: list[tuple[str, array.array[float]]] = dataclasses.field(default_factory=list)
+    """log2 sizes a layer of every file."""
+
+
+def verify(root: str, server: live.Place | None = None, threads: int = THREADS) -> VerifyReport:
+    """Check the dataset at `root`, and with `server` some of its rows against a live one; never raises for what is wrong with it."""
     began = time.monotonic()
     dataset = ds.Dataset(os.path.abspath(root))
-    samples = tokens = size = 0
-    problems: list[Problem] = []
     try:
         journal = open_readonly(dataset.journal)
     except FileNotFoundError:
         text = f"{dataset.root} is no dataset of ours: there is no {dataset.journal}."
         problem = Problem(dataset.root, "no-dataset", text)
         return VerifyReport(dataset.root, False, 0, 0, 0, (problem,), 1, complete=False)
+    seen = _Seen()
     try:
         locked = ds.is_locked(dataset)
         manifest = ds.read_manifest(dataset)
         complete = bool(manifest.get("complete"))
-        problems += _manifest_problems(manifest, journal)
-        rows: Iterator[tuple[list[int], list[int], int]] | None = arrow.rows(dataset) if complete else None
-        seen: set[int] = set()
-        for at, entry in enumerate(journal.stored()):
-            samples, tokens, size = samples + 1, tokens + entry.tokens, size + (entry.bytes or 0)
-            seen.add(entry.row)
-            if complete and entry.row != at and not locked:
-                problems.append(Problem(file_name(entry.row), "missing-row", f"row {at} is missing in the dataset"))
-            wanted: bytes | None = None
-            if rows is not None:
-                wanted, rows = _next_row(rows, entry, problems)
-            problems += _file_problems(os.path.join(dataset.states, file_name(entry.row)), entry, manifest, wanted)
-        if rows is not None and _left_over(rows):
-            problems.append(
-                Problem(ds.ARROW_FILE, "arrow", f"there are more Arrow rows than the {samples} stored samples")
-            )
+        problems = _manifest_problems(manifest, journal)
+        problems += _all_files(dataset, journal, manifest, seen, complete, locked, threads)
+        problems += _odd_sizes(seen.norms)
         if not locked:
-            problems += _strays(dataset, seen)
+            problems += _strays(dataset, seen.rows)
+        entries = _some(journal.stored(), seen.samples)
+        found, unchecked = live.norm_problems(dataset, manifest, entries)
+        problems += found
+        answers: list[ProbeAnswer] = []
+        if server is not None:
+            found, answers = live.check(dataset, manifest, entries, server)
+            problems += found
     finally:
         journal.close()
-    shown = tuple(problems[:_SHOWN])
-    seconds = round(time.monotonic() - began, 3)
+    failed = any(answer.result == "failed" for answer in answers)
     return VerifyReport(
-        dataset.root, not problems, samples, tokens, size, shown, len(problems), seconds, complete=complete
+        dataset=dataset.root,
+        ok=not problems and not failed,
+        samples=seen.samples,
+        tokens=seen.tokens,
+        bytes=seen.size,
+        problems=tuple(problems[:_SHOWN]),
+        problem_count=len(problems),
+        seconds=round(time.monotonic() - began, 3),
+        complete=complete,
+        probes=tuple(answers),
+        unchecked=tuple(unchecked),
     )
+
+
+def _some(entries: Iterator[Entry], count: int) -> list[Entry]:
+    """Entries from everywhere in the dataset."""
+    step = max(1, count // _LOOKED_AT)
+    return list(itertools.islice(entries, 0, None, step))[:_LOOKED_AT]
+
+
+def _all_files(
+    dataset: ds.Dataset,
+    journal: Journal,
+    manifest: dict[str, Any],
+    seen: _Seen,
+    complete: bool,
+    locked: bool,
+    threads: int,
+) -> list[Problem]:
+    """Every stored row, so many files at a time."""
+    problems: list[Problem] = []
+    rows: Iterator[tuple[list[int], list[int], int]] | None = arrow.rows(dataset) if complete else None
+    with concurrent.futures.ThreadPoolExecutor(threads, "verify") as pool:
+        entries = enumerate(journal.stored())
+        while batch := list(itertools.islice(entries, _BATCH)):
+            jobs = []
+            for at, entry in batch:
+                seen.samples, seen.tokens, seen.size = (
+                    seen.samples + 1,
+                    seen.tokens + entry.tokens,
+                    seen.size + (entry.bytes or 0),
+                )
+                seen.rows.add(entry.row)
+                if complete and entry.row != at and not locked:
+                    problems.append(Problem(file_name(entry.row), "missing-row", f"row {at} is missing in the dataset"))
+                wanted: bytes | None = None
+                if rows is not None:
+                    wanted, rows = _next_row(rows, entry, problems)
+                path = os.path.join(dataset.states, file_name(entry.row))
+                jobs.append(pool.submit(_file_problems, path, entry, manifest, wanted))
+            for (_, entry), job in zip(batch, jobs, strict=True):
+                found, norms = job.result()
+                problems += found
+                if norms:
+                    seen.norms.append((file_name(entry.row), array.array("f", logs(norms))))
+    if rows is not None and _left_over(rows):
+        text = f"there are more Arrow rows than the {seen.samples} stored samples"
+        problems.append(Problem(ds.ARROW_FILE, "arrow", text))
+    return problems
+
+
+def _odd_sizes(norms: list[tuple[str, array.array[float]]]) -> list[Problem]:
+    """Files whose rows are far larger or smaller than those of the others."""
+    if len(norms) < Norms.NEEDED:
+        return []
+    known = [middle(layer) for layer in zip(*(sizes for _, sizes in norms), strict=False)]
+    return [
+        Problem(where, "norms", f"layer {at} has rows of size {2**size:.3g}, the other files {2 ** known[at][0]:.3g}")
+        for where, sizes in norms
+        for at, size in enumerate(sizes)
+        if abs(size - known[at][0]) > known[at][1]
+    ]
 
 
 def _manifest_problems(manifest: dict[str, Any], journal: Journal) -> list[Problem]:
@@ -114,21 +195,36 @@ def _left_over(rows: Iterator[Any]) -> bool:
         return False
 
 
-def _file_problems(path: str, entry: Entry, manifest: dict[str, Any], wanted: bytes | None) -> list[Problem]:
+def _file_problems(
+    path: str, entry: Entry, manifest: dict[str, Any], wanted: bytes | None
+) -> tuple[list[Problem], tuple[float, ...]]:
+    """(what is wrong, the sizes of its rows) of one file, which is read once."""
     where = os.path.basename(path)
     try:
         size = os.path.getsize(path)
     except OSError:
-        return [Problem(where, "missing", f"the file of row {entry.row} (line {entry.line}) is missing")]
+        return [Problem(where, "missing", f"the file of row {entry.row} (line {entry.line}) is missing")], ()
     if size != entry.bytes:
-        return [Problem(where, "size", f"{size} bytes, stored were {entry.bytes}")]
-    found = []
-    if ds.file_crc(path) != entry.crc32:
-        found.append(Problem(where, "crc32", "its bytes are not those that were stored"))
+        return [Problem(where, "size", f"{size} bytes, stored were {entry.bytes}")], ()
     try:
         header = read_header(path)
     except (OSError, ValueError) as error:
-        return [*found, Problem(where, "header", str(error))]
+        return [
+            Problem(where, "crc32", "its bytes are not those that were stored"),
+            Problem(where, "header", str(error)),
+        ], ()
+    values = Values(header)
+    try:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            read = read_once(fd, header, None, values.rows)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return [Problem(where, "unreadable", f"it cannot be read: {error}")], ()
+    found = []
+    if read.crc32 != entry.crc32:
+        found.append(Problem(where, "crc32", "its bytes are not those that were stored"))
     layers, width = len(manifest.get("boundaries", ())) + 1, manifest.get("hidden_size")
     if manifest and header.shape != (entry.tokens, layers, width):
         found.append(
@@ -136,26 +232,13 @@ def _file_problems(path: str, entry: Entry, manifest: dict[str, Any], wanted: by
         )
     if manifest.get("dtype") not in (None, DTYPES[header.dtype]):
         found.append(Problem(where, "dtype", f"{DTYPES[header.dtype]}, the manifest says {manifest['dtype']}"))
-    return found + _value_problems(path, where, header, entry, wanted)
-
-
-def _value_problems(path: str, where: str, header: Header, entry: Entry, wanted: bytes | None) -> list[Problem]:
-    import numpy
-
-    found = []
-    data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
-    ids = data[slice(*header.ids)].tobytes()
-    if hashlib.blake2b(ids, digest_size=16).digest() != entry.fingerprint:
+    if hashlib.blake2b(read.ids, digest_size=16).digest() != entry.fingerprint:
         found.append(Problem(where, "token-ids", f"its token ids are not those of line {entry.line}"))
-    if wanted is not None and ids != wanted:
+    if wanted is not None and read.ids != wanted:
         found.append(Problem(where, "token-ids", f"its token ids are not those of Arrow row {entry.row}"))
-    kind, exponent = _EXPONENT[header.dtype]
-    for start in range(*header.hidden, _PIECE):
-        words = data[start : min(start + _PIECE, header.hidden[1])].tobytes()
-        if ((numpy.frombuffer(words, dtype=kind) & exponent) == exponent).any():
-            found.append(Problem(where, "non-finite", "it holds NaN or infinity"))
-            break
-    return found
+    if values.fault is not None:
+        found.append(Problem(where, values.fault.kind, values.fault.reason))
+    return found, values.norms()
 
 
 def _strays(dataset: ds.Dataset, seen: set[int]) -> list[Problem]:
@@ -172,9 +255,15 @@ def _strays(dataset: ds.Dataset, seen: set[int]) -> list[Problem]:
 
 def main(argv: Sequence[str]) -> int:
     """Print the report of DATASET; 0 where it is good, 7 where it is not."""
-    if len(argv) != 1:
-        sys.stderr.write("Usage: main([DATASET])\n")
-        return 2
-    report = verify(argv[0])
+    parser = argparse.ArgumentParser(
+        prog="verify", description="Check a dataset, and with --server some rows against a live server."
+    )
+    parser.add_argument("dataset")
+    parser.add_argument("--server", metavar="URL", default="")
+    parser.add_argument("--dump-dir", metavar="DIR", default="")
+    parser.add_argument("--extra-key", action="store_true")
+    args = parser.parse_args(argv)
+    place = live.Place(args.server, args.dump_dir, args.extra_key) if args.server else None
+    report = verify(args.dataset, place)
     sys.stdout.write(json.dumps(encode(report)) + "\n")
     return 0 if report.ok else 7
