@@ -63,9 +63,10 @@ def wait_until(
     raise AssertionError(f"never came: {status(run_dir)}")
 
 
-def verify(python: Path, dataset: Path) -> VerifyReport:
+def verify(python: Path, dataset: Path, server: str = "", dump_dir: Path | None = None) -> VerifyReport:
     """What `verify` prints of a dataset."""
-    return decode(VerifyReport, _printed(python, "verify", dataset))
+    words = ["--server", server, "--dump-dir", str(dump_dir)] if server else []
+    return decode(VerifyReport, _printed(python, "verify", dataset, *words))
 
 
 def report(python: Path, run_dir: Path) -> ExtractReport:
@@ -73,9 +74,9 @@ def report(python: Path, run_dir: Path) -> ExtractReport:
     return decode(ExtractReport, _printed(python, "report", run_dir))
 
 
-def _printed(python: Path, module: str, path: Path) -> Any:
+def _printed(python: Path, module: str, path: Path, *words: str) -> Any:
     code = CODE.format(module=module) + PLAIN
-    done = subprocess.run([str(python), "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([str(python), "-c", code, str(path), *words], capture_output=True, text=True, timeout=120)
     assert done.stderr == ""
     return json.loads(done.stdout)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
@@ -90,6 +92,37 @@ def edit_manifest(dataset: Path, **change: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
 
 
+def normalised(dataset: Path) -> None:
+    """The final states become those after the norm, checksums and all; everything still declares them pre-norm."""
+    python = json.loads((dataset / "python.json").read_text())
+    done = subprocess.run([python, "-c", NORMALISE, str(dataset)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (dataset / "python.json").unlink()
+
+
+NORMALISE = f"""
+import json, os, sqlite3, sys, zlib
+sys.path[:0] = {jobs.PATHS!r}
+import numpy
+from eagle3_remote.extract import live, weights
+root = sys.argv[1]
+manifest = json.load(open(root + "/.eagle3/manifest.json"))
+ends = weights.read_ends(manifest["model"]["path"])
+journal = sqlite3.connect(root + "/.eagle3/journal.sqlite3")
+for name in os.listdir(root + "/hidden_states"):
+    path = root + "/hidden_states/" + name
+    header, words = live.stored_rows(path)
+    final = words[:, -1].view("<f4").copy()
+    final = final / numpy.sqrt((final**2).mean(-1, keepdims=True) + ends.epsilon) * ends.norm
+    raw = bytearray(open(path, "rb").read())
+    whole = numpy.frombuffer(raw, "<f4", offset=header.hidden[0], count=words.size).reshape(header.shape)
+    whole[:, -1] = final
+    open(path, "wb").write(raw)
+    journal.execute("UPDATE samples SET crc32 = ? WHERE row = ?", (zlib.crc32(raw), int(name[3:-12])))
+journal.commit()
+"""
+
+
 def stray(dataset: Path) -> None:
     shutil.copy(dataset / "hidden_states/hs_1.safetensors", dataset / "hidden_states/hs_64.safetensors")
 
@@ -107,6 +140,7 @@ def lose_arrow(dataset: Path) -> None:
         (lose_row, "hs_63.safetensors", "missing"),
         (wrong_boundary, "manifest.json", "manifest"),
         (wrong_norm, "manifest.json", "manifest"),
+        (normalised, "manifest.json", "norm"),
         (stray, "hs_64.safetensors", "stray"),
         (lose_arrow, "data-00000-of-00001.arrow", "arrow"),
     ],
@@ -117,10 +151,57 @@ def test_verify_finds(
 ) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(dataset, copy)
+    if damage is normalised:
+        (copy / "python.json").write_text(json.dumps(str(python)))
     damage(copy)
     report = jobs.verify(python, copy)
     assert not report.ok
     assert (where, kind) in [(problem.where, problem.kind) for problem in report.problems]
+
+
+def test_verify_asks_a_live_server(real: Real, dataset: Path, python: Path, tmp_path: Path) -> None:
+    """The rows again, and the probes; a boundary that is wrong in manifest and journal alike is found as well."""
+    report = jobs.verify(python, dataset, real.server.url, real.server.dump_dir)
+    assert report.ok, report
+    assert [(probe.name, probe.result) for probe in report.probes] == [
+        ("next token", "passed"),
+        ("same prompt twice", "passed"),
+        ("alone and in a batch", "passed"),
+        ("small and large batch", "passed"),
+        ("lengths around the chunk", "not possible"),
+    ]
+    assert report.probes[0].sentence.startswith("8 of 8 prompts")
+    copy = tmp_path / "copy"
+    shutil.copytree(dataset, copy)
+    wrong_boundary(copy)
+    with contextlib.closing(sqlite3.connect(copy / ".eagle3/journal.sqlite3")) as journal, journal:
+        (kept,) = journal.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+        changed = json.dumps({**json.loads(kept), "boundaries": [2, 4, 6]})
+        journal.execute("UPDATE meta SET value = ? WHERE key = 'identity'", (changed,))
+    assert jobs.verify(python, copy).ok, "nothing but a server can know"
+    report = jobs.verify(python, copy, real.server.url, real.server.dump_dir)
+    assert not report.ok
+    assert report.problems[0].kind == "server: layers"
+    assert os.listdir(real.server.dump_dir) == []
+
+
+def test_by_hand(real: Real, dataset: Path, python: Path, tmp_path: Path) -> None:
+    """No console, no run directory: the options of the hand-made script, and the same dataset."""
+    words = ["--server-url", real.server.url, "--prepared-data", str(real.data), "--output-dir", str(tmp_path / "out")]
+    words += ["--hs-dump-dir", str(real.server.dump_dir), "--max-seq-len", "1024"]
+    argv = [str(python), "-m", "eagle3_remote.extract", *words]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(jobs.PATHS)}
+    done = subprocess.run(argv, capture_output=True, text=True, env=env, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Boundaries 2, 4, 5, final pre-norm" in done.stdout, "as the server dumps"
+    assert "64/64 samples" in done.stdout
+    for row in range(64):
+        name = f"hidden_states/hs_{row}.safetensors"
+        assert (tmp_path / "out" / name).stat().st_size == (dataset / name).stat().st_size
+    assert jobs.verify(python, tmp_path / "out").ok
+    again = subprocess.run([*argv, "--hs-dump-dir", "/x"], capture_output=True, text=True, env=env, timeout=120)
+    assert again.returncode == 5
+    assert "1 servers and 2 dump directories are named" in again.stdout
 
 
 def test_stopped_and_continued(real: Real, python: Path, tmp_path: Path) -> None:
@@ -184,9 +265,18 @@ def _get(url: str) -> bytes:
 
 
 def test_other_boundaries_than_the_servers_are_told(real: Real, python: Path, tmp_path: Path) -> None:
-    run_dir = jobs.prepare(tmp_path / "extract-1", spec_of(real, tmp_path / "out", boundaries=(1, 2, 3)))
-    assert jobs.run(python, run_dir) == 7
-    now = jobs.status(run_dir)
+    """By the probes, and without them by the samples."""
+    first, second = (
+        jobs.prepare(tmp_path / name, spec_of(real, tmp_path / "out", boundaries=(1, 2, 3), probe=name == "probed"))
+        for name in ("probed", "sent")
+    )
+    assert jobs.run(python, first) == 6
+    now = jobs.status(first)
+    assert (now.state, now.total, now.stored) == (ExtractState.FAILED, 64, 0)
+    assert "failed the probe" in now.sentence
+    assert "the dump has boundaries [2, 4, 5], asked were [1, 2, 3]" in now.sentence
+    assert jobs.run(python, second) == 7
+    now = jobs.status(second)
     assert (now.state, now.stored) == (ExtractState.FAILED, 0)
     assert "3 samples in a row failed in one way (layers)" in now.sentence
     assert "the dump has boundaries [2, 4, 5], asked were [1, 2, 3]" in now.sentence
