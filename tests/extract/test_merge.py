@@ -43,6 +43,7 @@ def extraction(server: StandIn, data: Path, out: Path, run_dir: Path, **more: ob
         server_url=server.url,
         dump_dir=str(server.dump_dir),
         model=str(server.model),
+        probe=False,
         **more,  # type: ignore[arg-type]
     )
     return jobs.prepare(run_dir, spec)

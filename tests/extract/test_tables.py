@@ -88,7 +88,7 @@ def test_every_format_gives_the_same_dataset(made: Path, python: Path, tmp_path:
     names = ("data.jsonl", "saved", "one.arrow", "one.parquet", "many")
     wanted = [[one["input_ids"], one["loss_mask"], len(one["input_ids"])] for one in RECORDS]
     with standin(tmp_path) as server:
-        given = {"server_url": server.url, "dump_dir": str(server.dump_dir), "model": str(server.model)}
+        given = {"probe": False, "server_url": server.url, "dump_dir": str(server.dump_dir), "model": str(server.model)}
         run_dirs = [
             jobs.prepare(
                 tmp_path / name / "run", ExtractSpec(data=str(made / name), out=str(tmp_path / name / "out"), **given)
@@ -103,7 +103,7 @@ def test_every_format_gives_the_same_dataset(made: Path, python: Path, tmp_path:
 
 def test_bad_rows_are_named_by_their_number(made: Path, python: Path, tmp_path: Path) -> None:
     with standin(tmp_path) as server:
-        given = {"server_url": server.url, "dump_dir": str(server.dump_dir), "model": str(server.model)}
+        given = {"probe": False, "server_url": server.url, "dump_dir": str(server.dump_dir), "model": str(server.model)}
         bad, other = (
             jobs.prepare(
                 tmp_path / name / "run", ExtractSpec(data=str(made / name), out=str(tmp_path / name / "out"), **given)
