@@ -85,18 +85,24 @@ def prepare(root: str) -> Dataset:
         raise ExtractionError(
             f"The output's parent directory {parent} does not exist: make it or choose another --out."
         )
-    if not os.path.isdir(dataset.ours) and os.path.isdir(root):
+    if not os.path.exists(dataset.journal) and os.path.isdir(root):
         for name in os.listdir(root):
-            if name == "hidden_states" or name.endswith(".arrow") or name in (INFO_FILE, STATE_FILE):
+            made = name == "hidden_states" and not _only_begun(dataset)
+            if made or name.endswith(".arrow") or name in (INFO_FILE, STATE_FILE):
                 raise ExtractionError(
                     f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."
                 )
     try:
-        for path in (root, dataset.ours, dataset.states):  # ours first: whoever is killed in between comes back
+        for path in (root, dataset.ours, dataset.states):
             os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise ExtractionError(f"The output directory {root} cannot be made: {error.strerror}.") from None
     return dataset
+
+
+def _only_begun(dataset: Dataset) -> bool:
+    """Whether an extraction of ours made the directories and was killed before its journal; ``.eagle3`` is made first."""
+    return os.path.isdir(dataset.ours) and not os.listdir(dataset.states)
 
 
 def take_lock(dataset: Dataset, run_dir: str) -> int:
