@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
-from eagle3_console.arguments import demo, export, extract, merge, options, server, space
+from eagle3_console.arguments import demo, export, extract, merge, options, profile, server, space
 from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
@@ -86,6 +86,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     report.add_argument("--job", default="", help="an extraction by its job id (default: the newest)")
     export.add(sub, link, output)
     merge.add(sub, link, output)
+    profile.add(sub, output)
     space.add(sub, link, output)
     demo.add(sub, output)
     return parser, frozenset(sub.choices)

@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """As much of a model as a dry run looks at."""
     folder = tmp_path_factory.mktemp("models") / "small"
     folder.mkdir()
-    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 8, "hidden_size": 64, "vocab_size": 512}
+    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 61, "hidden_size": 64, "vocab_size": 512}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "model.safetensors").write_bytes(b"")
     return folder
@@ -65,15 +65,20 @@ def test_the_release_takes_the_line(
     release: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bed = releases.ensure(release)
-    ran = dry_run(bed, model, tmp_path, "--server-arg=--device", "--server-arg=cpu", "--tokens-in-flight=8192")
+    words = ["--profile=kimi-k2.5", "--server-arg=--device", "--server-arg=cpu", "--tokens-in-flight=8192"]
+    ran = dry_run(bed, model, tmp_path, *words)
     assert ran.code == 0, ran.err
     plan: dict[str, Any] = ran.json
     argv = plan["argv"]
     assert plan["sglang_version"] == release
     assert argv[1:4] == ["-u", "-m", "sglang.launch_server"]
     assert not [note for note in plan["notes"] if "NOT checked" in note]
+    assert plan["env"]["EAGLE3_BOUNDARIES"] == "3,31,59"  # the profile's
+    assert plan["env"]["NCCL_P2P_LEVEL"] == "SYS"
     parsed = parsed_by(bed, argv[4:])
     wanted = {
+        "attention_backend": "triton",
+        "trust_remote_code": "True",
         "model_path": str(model),
         "device": "cpu",
         "disable_radix_cache": "True",
@@ -82,6 +87,7 @@ def test_the_release_takes_the_line(
         "chunked_prefill_size": "2048",
     }
     assert {name: parsed[name] for name in wanted} == wanted
+    assert "8" in (parsed.get("tp_size"), parsed.get("tensor_parallel_size"))
     off = [name for name, value in parsed.items() if name.startswith("disable_") and value == "True"]
     off += [name for name, value in parsed.items() if name.startswith("enforce_disable_") and value == "True"]
     with capsys.disabled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from eagle3_console.arguments import profile
 from eagle3_console.arguments.kinds import boundaries, natural, pair, port, positive
 
 
@@ -43,35 +44,38 @@ def output_options() -> argparse.ArgumentParser:
 
 
 def plan_options() -> argparse.ArgumentParser:
-    """The run: model, data, output and their settings."""
+    """The run: model, data, output and their settings. `None` where nothing is said: a profile may say it."""
     options = argparse.ArgumentParser(add_help=False)
     group = options.add_argument_group("run (all paths are on the box)")
-    group.add_argument("--model", metavar="DIR", default="", help="the target model")
+    profile.option(group)
+    group.add_argument("--model", metavar="DIR", default=None, help="the target model")
     group.add_argument(
-        "--data", metavar="FILE", default="", help="tokenized_data.jsonl: input_ids, optional loss_mask, a line"
+        "--data", metavar="FILE", default=None, help="tokenized_data.jsonl: input_ids, optional loss_mask, a line"
     )
-    group.add_argument("--out", metavar="DIR", default="", help="where the dataset goes")
-    group.add_argument("--tp", metavar="N", type=positive, default=1, help="tensor parallel size (default 1)")
+    group.add_argument("--out", metavar="DIR", default=None, help="where the dataset goes")
+    group.add_argument("--tp", metavar="N", type=positive, default=None, help="tensor parallel size (default 1)")
     group.add_argument(
-        "--port", metavar="N", type=port, default=30000, help="of the SGLang server on the box (default 30000)"
+        "--port", metavar="N", type=port, default=None, help="of the SGLang server on the box (default 30000)"
     )
     group.add_argument(
-        "--boundaries", metavar="A,B,C", type=boundaries, default=(), help="default 2,N//2,N-3 of N layers"
+        "--boundaries", metavar="A,B,C", type=boundaries, default=None, help="default 2,N//2,N-3 of N layers"
     )
     group.add_argument(
         "--final",
         choices=("pre", "post"),
-        default="",
+        default=None,
         help="final state before or after the last norm (default: pre; of a running server: as it dumps)",
     )
-    group.add_argument("--dump-dir", metavar="DIR", default="", help="default /dev/shm/eagle3-console/<server>")
+    group.add_argument("--dump-dir", metavar="DIR", default=None, help="default /dev/shm/eagle3-console/<server>")
     group.add_argument(
-        "--max-seq-len", metavar="N", type=natural, default=0, help="cut samples here (default: never cut)"
+        "--max-seq-len", metavar="N", type=natural, default=None, help="cut samples here (default: never cut)"
     )
-    group.add_argument("--samples", metavar="N", type=natural, default=0, help="only the first N (default: all)")
-    group.add_argument("--tokens-in-flight", metavar="N", type=natural, default=0, help="default: four prefill chunks")
+    group.add_argument("--samples", metavar="N", type=natural, default=None, help="only the first N (default: all)")
     group.add_argument(
-        "--on-bad", choices=("skip", "stop"), default="skip", help="a bad input line: skip it (default) or stop"
+        "--tokens-in-flight", metavar="N", type=natural, default=None, help="default: four prefill chunks"
+    )
+    group.add_argument(
+        "--on-bad", choices=("skip", "stop"), default=None, help="a bad input line: skip it (default) or stop"
     )
     group.add_argument(
         "--server-arg",

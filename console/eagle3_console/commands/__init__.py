@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from eagle3_console.commands import bench, dataset, export, extract, job, log, merge, server, space
+from eagle3_console.commands import bench, dataset, export, extract, job, log, merge, profile, server, space
 from eagle3_console.commands.context import complain, make_plan, make_session
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
@@ -24,6 +24,7 @@ _COMMANDS = (
     | dataset.COMMANDS
     | export.COMMANDS
     | space.COMMANDS
+    | profile.COMMANDS
 )
 
 
@@ -35,7 +36,7 @@ def execute(args: argparse.Namespace) -> int:
         complain(str(error))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        complain(_DEMO_ENDS if args.command == "demo" else _GOES_ON.format(host=args.host))
+        complain(_DEMO_ENDS if args.command == "demo" else _GOES_ON.format(host=getattr(args, "host", "HOST")))
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return ExitCode.GOOD  # the reader of our stdout has seen enough

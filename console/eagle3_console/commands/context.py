@@ -13,6 +13,7 @@ from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.plan import Plan
+from eagle3_console.profiles.apply import with_profile
 from eagle3_console.session import Session
 from eagle3_console.watch import Emit, Log
 from eagle3_remote.protocol import Snapshot, StopReport
@@ -20,11 +21,13 @@ from eagle3_remote.protocol import Snapshot, StopReport
 
 def make_session(args: argparse.Namespace) -> Session:
     """A session for the host of a command line, not connected yet."""
+    args = with_profile(args)
     return Session(dialler(args), args.host, box_home=args.box_dir, python=args.python)
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
-    """The plan that a command line states."""
+    """The plan that a command line states, with its profile."""
+    args = with_profile(args)
     return Plan(
         model=args.model,
         data=args.data,

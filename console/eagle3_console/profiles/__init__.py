@@ -1,0 +1,1 @@
+"""Profiles: what a person would type for one kind of model, kept in a TOML file."""
