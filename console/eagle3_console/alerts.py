@@ -202,7 +202,10 @@ def _patch(server: ServerStatus) -> Iterator[Alert]:
     if server.phase in SERVING and server.spec is not None and server.spec.radix_cache:
         text = "the radix cache is on: shared prefixes would be missing from the rows"
         yield _alert(
-            "warning", f"radix-on:{job}", text, "e extracts without a restart, R restarts with the radix cache off"
+            "warning",
+            f"radix-on:{job}",
+            text,
+            ("e extracts without a restart, " if server.extra_key else "") + "R restarts with the radix cache off",
         )
     if log.cached_tokens > 0 and not (server.spec is not None and server.spec.radix_cache):  # with it on, others may
         text = f"a prefill took {units.number(log.cached_tokens)} tokens from the cache: their rows are missing"

@@ -52,6 +52,7 @@ from eagle3_remote.protocol import (
 )
 from eagle3_remote.rpc import BadParams, Connection, Refused
 from eagle3_remote.server import ServerControl
+from eagle3_remote.serverinfo import extra_key_works
 from eagle3_remote.status import StatusReader
 
 T = TypeVar("T")
@@ -167,7 +168,9 @@ class Agent:
     def snapshot(self, params: Mapping[str, Any]) -> Any:
         """The whole truth: box, server, extraction."""
         server = self._status.server()
-        server = dataclasses.replace(server, metrics=self._metrics.read(server))
+        server = dataclasses.replace(
+            server, metrics=self._metrics.read(server), extra_key=extra_key_works(server.sglang_version)
+        )
         given = params.get("paths") or {}
         if not isinstance(given, dict) or not all(isinstance(path, str) for path in given.values()):
             raise BadParams("paths must map labels to paths")

@@ -24,7 +24,7 @@ DEFAULT_PORT = 30000
 """SGLang's own (``server_args.py``, 0.5.4 to 0.5.23)."""
 LOOK_EVERY = 10.0
 """Seconds between two looks for a snapshot."""
-FIRST_WAIT = 1.0
+FIRST_WAIT = 0.5
 """Seconds that the very first snapshot waits for the look, so that who attaches is told the truth at once."""
 _SECRET = ("--api-key", "--admin-api-key", "--ssl-keyfile-password", "--watermark-key", "--watermark-key-b")
 _MODULES = ("sglang.launch_server", "sglang.srt.entrypoints.http_server")

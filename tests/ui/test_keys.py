@@ -133,7 +133,8 @@ async def test_stop_asks_which_while_both_run(keys: str, call: str) -> None:
         assert controller.calls == [call]
 
 
-RADIX_ON = [LIVE, arrived(dataclasses.replace(READY, spec=dataclasses.replace(SPEC, radix_cache=True)))]
+RADIX = dataclasses.replace(READY, spec=dataclasses.replace(SPEC, radix_cache=True), extra_key=True)
+RADIX_ON = [LIVE, arrived(RADIX)]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,19 @@ async def test_an_extraction_with_the_radix_cache_on_asks_how(key: str, call: st
         await pilot.press(key)
         await settled(pilot)
         assert controller.calls == ([] if call is None else [call])
+
+
+async def test_an_sglang_that_does_not_use_an_extra_key_can_only_be_restarted() -> None:
+    app, controller = console([LIVE, arrived(dataclasses.replace(RADIX, extra_key=False))])
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("e")
+        await settled(pilot)
+        assert "Restart with it off" in text_of(app)
+        assert "Extract without a restart" not in text_of(app)
+        await pilot.press("e")
+        await settled(pilot)
+        assert controller.calls == []
 
 
 async def test_stop_asks_for_the_server_alone_when_nothing_is_extracted() -> None:

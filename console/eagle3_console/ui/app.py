@@ -220,10 +220,9 @@ class ConsoleApp(App[None]):
         if snapshot is None or snapshot.server.spec is None or not snapshot.server.spec.radix_cache:
             self._act("extraction start", self._controller.extract_start)
             return
-        choices = [
-            self._choice("extract-keyed", "e", "Extract without a restart"),
-            self._choice("server-restart", "R", "Restart with it off"),
-        ]
+        choices = [self._choice("server-restart", "R", "Restart with it off")]
+        if snapshot.server.extra_key:
+            choices.insert(0, self._choice("extract-keyed", "e", "Extract without a restart"))
         self.push_screen(AskDialog("The radix cache of the server is on.", choices, self._glyphs), self._answered)
 
     def action_probe(self) -> None:

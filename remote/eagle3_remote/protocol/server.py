@@ -163,6 +163,8 @@ class ServerStatus:
     """How long the last good health answer took; `None` when there was none."""
     metrics: ServerMetrics | None = None
     """`None`: off (``--enable-metrics``), or not answered yet."""
+    extra_key: bool = False
+    """Whether requests under an ``extra_key`` of their own are kept apart in the radix cache of this SGLang."""
     watched: bool = False
     """It is started again when it crashes while an extraction runs."""
     restarts: tuple[Restart, ...] = ()
