@@ -71,6 +71,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         "--stop-server", action="store_true", help="stop the server afterwards (it is left running otherwise)"
     )
     options.extra_key(run)
+    options.watch(run, default=True)
     sub.add_parser("doctor", parents=[link, output, plan], help="look at the box, change nothing")
     sub.add_parser("deploy", parents=[link, output], help="put this console's box side on the box")
     server.add(sub, link, output, plan)

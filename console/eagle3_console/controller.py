@@ -8,14 +8,14 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
-from eagle3_console import judge, keyed, units
+from eagle3_console import judge, keyed, losses
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
-from eagle3_remote.protocol import ExtractState, Phase, Snapshot, StopReport
+from eagle3_remote.protocol import Snapshot, StopReport
 
 _INTERVAL = 0.5
 
@@ -100,25 +100,12 @@ class SessionController:
 
     def losses(self, action: LossyAction) -> list[str]:
         """What `action` would lose, and for how long."""
-        lost: list[str] = []
         snapshot = self._snapshot
         if action == "extract-keyed":
             return keyed.offer(snapshot.server if snapshot is not None else None)
-        extract = snapshot.extract if snapshot is not None else None
-        running = extract is not None and extract.state in (ExtractState.RUNNING, ExtractState.PAUSED)
-        if running and extract is not None:
-            done = f"{extract.stored:,} of {extract.total:,} samples are stored and stay stored"
-            if action == "extract-stop":
-                lost.append(f"The extraction stops after the {extract.in_flight} samples in flight; {done}.")
-            else:
-                lost.append(
-                    f"The extraction waits for the server; {extract.in_flight} samples in flight are sent again; {done}."
-                )
-        if action != "extract-stop" and snapshot is not None and snapshot.server.job is not None:
-            took = _load_seconds(snapshot)
-            again = f"; the last load took {units.duration(took)}" if took is not None else ""
-            lost.append(f"The model is unloaded{again}.")
-        return lost
+        if action == "extract-stop":
+            return losses.of_extraction_stop(snapshot)
+        return losses.of_server(snapshot, comes_back=action == "server-restart")
 
     def _take(self, event: Event) -> None:
         if isinstance(event, SnapshotArrived):
@@ -166,8 +153,3 @@ class SessionController:
             raise UsageError(
                 f"Not known yet: {', '.join(missing)}. Leave with q and open the console with it: eagle3-console HOST {missing[0]} PATH."
             )
-
-
-def _load_seconds(snapshot: Snapshot) -> float | None:
-    """Seconds from the start of the job to ready, where the log tells."""
-    return next((span.at for span in snapshot.server.log.spans if span.phase is Phase.READY), None)

@@ -154,7 +154,9 @@ class Flow:
         """
         self._step("server", "running", "starting")
         spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
-        return await self.session.call("server.start", spec, JobStatus, wait=PLAN_SECONDS)
+        job = await self.session.call("server.start", spec, JobStatus, wait=PLAN_SECONDS)
+        await self._watch_server()
+        return job
 
     async def server_wait(self, job_id: str) -> ServerStatus:
         """Watch a server until it is ready and every rank has shown the patch's marker.
@@ -229,7 +231,15 @@ class Flow:
             BoxRefused: the box says why not.
         """
         self._step("extract", "running", "starting")
-        return await self.session.call("extract.start", self.plan.extract(), JobStatus, wait=120)
+        job = await self.session.call("extract.start", self.plan.extract(), JobStatus, wait=120)
+        await self._watch_server()
+        return job
+
+    async def _watch_server(self) -> None:
+        """Ask the box to start our server again when it crashes, where the plan says so; it is asked again for a server
+        that runs already, which changes nothing."""
+        if self.plan.watch and not self.plan.server_url:
+            self._narrate(await self.session.call("server.watch", {"job": None, "on": True}, str))
 
     async def extract_wait(self, job: JobStatus) -> ExtractStatus:
         """Watch an extraction until its job has ended.

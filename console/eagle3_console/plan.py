@@ -34,6 +34,9 @@ class Plan:
     """A server that somebody else started; empty: the server job."""
     extra_key: bool = False
     """Give every request a cache key of its own, where the running server has the radix cache on."""
+    share_gpus: bool = False
+    watch: bool = False
+    """Have the box start a crashed server again while an extraction runs."""
     ready_within: float = 3600.0
     """Seconds without any progress of the loading server after which it counts as stuck."""
 
@@ -54,6 +57,7 @@ class Plan:
             final=self.final or "pre",
             dump_dir=self.dump_dir,
             tokens_in_flight=self.tokens_in_flight,
+            share_gpus=self.share_gpus,
             extra_args=self.server_args,
             env=self.server_env,
         )
@@ -94,6 +98,7 @@ def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
         final=plan.final or last.final,
         dump_dir=plan.dump_dir or last.dump_dir,
         tokens_in_flight=plan.tokens_in_flight or last.tokens_in_flight,
+        share_gpus=plan.share_gpus or last.share_gpus,
         server_args=plan.server_args or last.extra_args,
         server_env=plan.server_env or last.env,
     )

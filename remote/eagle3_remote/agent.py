@@ -109,6 +109,7 @@ class Agent:
             "server.plan": lambda params: encode(self._server.plan(_message(ServerSpec, params))),
             "server.start": lambda params: encode(self._server.start(_message(ServerSpec, params))),
             "server.stop": lambda params: encode(self._server.stop(_maybe(params, "job"))),
+            "server.stack": lambda params: encode(self._server.stack(_maybe(params, "job"))),
             "server.watch": lambda params: self._server.watch(_maybe(params, "job"), _need(params, "on", bool)),
             "server.probe": self.probe,
             "server.bench": lambda params: encode(

@@ -134,13 +134,14 @@ def doing(now: Look, busy: Iterable[Process]) -> str:
     """What the schedulers (before there are any: all processes) do, in words."""
     works = {one.pid for one in busy}
     shown = now.role("scheduler") or now.alive
-    words = [f"{one.name} {_verb(one, one.pid in works)}" for one in shown[:4]]
+    words = [f"{one.name} {verb(one, one.pid in works)}" for one in shown[:4]]
     if len(shown) > 4:
         words.append(f"and {len(shown) - 4} more")
     return ", ".join(words) or "none of its processes is seen"
 
 
-def _verb(process: Process, works: bool) -> str:
+def verb(process: Process, works: bool) -> str:
+    """What one process does, in words."""
     if process.state == "T":
         return "is halted by a signal (SIGSTOP)"
     if process.state == "D":

@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stopping, watchdog
+from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stack, stopping, watchdog
 from eagle3_remote.argcheck import ArgumentChecker, NoParser
 from eagle3_remote.flags import Parser
 from eagle3_remote.health import url_of
@@ -18,6 +18,7 @@ from eagle3_remote.protocol import (
     PortFact,
     PythonFact,
     ServerSpec,
+    StackReport,
     StopReport,
     decode,
     encode,
@@ -129,6 +130,14 @@ class ServerControl:
             f"Server {job.id} is started again when it crashes while an extraction runs, up to {left} times, and never "
             "for a cause that a restart cannot cure."
         )
+
+    def stack(self, job_id: str | None) -> StackReport:
+        """What each process of the running server does right now.
+
+        Raises:
+            Refused: there is no such job, or nothing of it lives.
+        """
+        return stack.report(self._job(job_id))
 
     def _job(self, job_id: str | None) -> jobs.Job:
         if job_id is None:

@@ -23,6 +23,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     ServerStatus,
     Snapshot,
+    StackReport,
     StopReport,
     encode,
 )
@@ -44,7 +45,8 @@ def model(bed: install.TestBed, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture
 def box(bed: install.TestBed, release: Path, home: Path) -> Iterator[AgentProcess]:
-    with agent(release, home, str(bed.python), bed.env) as one:
+    path = os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent)))  # py-spy is beside this Python
+    with agent(release, home, str(bed.python), {**bed.env, "PATH": path}) as one:
         yield one
     for job in jobs.everything(home):
         stopping.stop(job, grace=5)
@@ -86,6 +88,13 @@ def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
     stuck = becomes(box, Phase.STUCK)
     assert stuck.health_ms is not None  # /health alone would have said that all is well
     assert f"scheduler (pid {pid})" in stuck.sentence
+    stack = box.ask(StackReport, "server.stack", job=None)
+    by_name = {one.name: one for one in stack.processes}
+    assert {"main", "scheduler", "detokenizer"} <= set(by_name)
+    assert by_name["scheduler"].pid == pid
+    assert by_name["scheduler"].state == "is halted by a signal (SIGSTOP)"
+    assert by_name["scheduler"].how == "py-spy", by_name["scheduler"].lines
+    assert "event_loop" in "\n".join(by_name["scheduler"].lines)  # where SGLang's scheduler is
     os.kill(pid, signal.SIGCONT)
     becomes(box, Phase.READY)
 

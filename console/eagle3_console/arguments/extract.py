@@ -6,7 +6,7 @@ import argparse
 
 from eagle3_console.arguments.commands import Commands
 from eagle3_console.arguments.kinds import natural, positive
-from eagle3_console.arguments.options import extra_key
+from eagle3_console.arguments.options import extra_key, watch
 
 
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
@@ -26,6 +26,7 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
         help="through a patched server on the box that somebody else started, as 'server status --all' shows it",
     )
     extra_key(start)
+    watch(start)
     stop = extract.add_parser("stop", parents=[link, output], help="finish what is in flight, then stop; resumable")
     status = extract.add_parser("status", parents=[link, output], help="how far it is")
     status.add_argument("--watch", action="store_true", help="of an array: tell until no task runs or waits any more")

@@ -78,6 +78,9 @@ def plan_options() -> argparse.ArgumentParser:
         "--on-bad", choices=("skip", "stop"), default=None, help="a bad input line: skip it (default) or stop"
     )
     group.add_argument(
+        "--share-gpus", action="store_true", help="start the server though somebody else holds memory of its GPUs"
+    )
+    group.add_argument(
         "--server-arg",
         metavar="ARG",
         action="append",
@@ -93,6 +96,18 @@ def plan_options() -> argparse.ArgumentParser:
         help="one more variable for the server, may be repeated",
     )
     return options
+
+
+def watch(command: argparse.ArgumentParser, default: bool = False) -> None:
+    """Whether a server that crashes is started again."""
+    command.add_argument(
+        "--watch",
+        dest="watch_server",
+        action=argparse.BooleanOptionalAction,
+        default=default,
+        help="while an extraction runs, the box itself starts a crashed server again, up to 3 times with growing pauses, "
+        f"but not where a restart cannot help (default: {'yes' if default else 'no'})",
+    )
 
 
 def extra_key(command: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from eagle3_console.commands import bench, dataset, export, extract, job, log, merge, profile, server, space
+from eagle3_console.commands import bench, dataset, export, extract, job, log, merge, profile, server, space, stack
 from eagle3_console.commands.context import complain, make_plan, make_session
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
@@ -17,6 +17,7 @@ _DEMO_ENDS = "Interrupted: what the demo started ends with it."
 _COMMANDS = (
     job.COMMANDS
     | server.COMMANDS
+    | stack.COMMANDS
     | bench.COMMANDS
     | log.COMMANDS
     | extract.COMMANDS

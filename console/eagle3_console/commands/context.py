@@ -46,6 +46,8 @@ def make_plan(args: argparse.Namespace) -> Plan:
         server_env=dict(args.server_env),
         server_url=getattr(args, "server_url", ""),
         extra_key=getattr(args, "extra_key", False),
+        share_gpus=args.share_gpus,
+        watch=getattr(args, "watch_server", False),
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import time
 
-from eagle3_console import judge, report
+from eagle3_console import judge, losses, report
 from eagle3_console.commands import foreign
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
 from eagle3_console.errors import BoxRefused
+from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow
 from eagle3_console.headless import print_json, print_text
 from eagle3_console.plan import restart_plan
-from eagle3_remote.protocol import ServerMetrics, StopReport
+from eagle3_remote.protocol import JobState, ServerMetrics, Snapshot, StopReport
 
 
 async def server_start(args: argparse.Namespace) -> int:
@@ -28,7 +30,24 @@ async def server_restart(args: argparse.Namespace) -> int:
         if now.server.spec is None:
             raise BoxRefused(f"No server of ours was ever started on {args.host}: use 'server start'.")
         flow.plan = restart_plan(flow.plan, now.server.spec)
+        if not args.dry_run:
+            say_what_is_lost(flow, now, args)
         return await _start(flow, args, again=True)
+
+
+def say_what_is_lost(flow: Flow, now: Snapshot, args: argparse.Namespace) -> None:
+    """Before anything is stopped.
+
+    Raises:
+        BoxRefused: an extraction runs on it, and ``--yes`` was not said.
+    """
+    if now.server.job is None or now.server.job.state is not JobState.RUNNING:
+        return
+    lost = losses.of_server(now, comes_back=True)
+    if losses.running_extraction(now) is not None and not args.yes:
+        raise BoxRefused(f"Nothing was restarted on {args.host}: {' '.join(lost)} Say --yes to restart all the same.")
+    for sentence in lost:
+        flow.emit(Narration(sentence, time.time()))
 
 
 async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -> int:

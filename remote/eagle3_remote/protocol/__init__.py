@@ -11,6 +11,7 @@ doctor               `DoctorQuery`                                              
 server.plan          `ServerSpec`                                                    `LaunchPlan`
 server.start         `ServerSpec`                                                    `JobStatus`
 server.stop          job: str | null                                                 `StopReport`
+server.stack         job: str | null                                                 `StackReport`
 server.watch         job: str | null, on: bool                                       a sentence (str)
 server.probe         tokens: int                                                     `ProbeReport`
 server.bench         `BenchSpec`                                                     `BenchReport`
@@ -91,6 +92,7 @@ from eagle3_remote.protocol.server import (
     ServerStatus,
 )
 from eagle3_remote.protocol.snapshot import Snapshot
+from eagle3_remote.protocol.stack import ProcessStack, StackReport
 
 PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 4 * 1024 * 1024
@@ -145,6 +147,7 @@ __all__ = [
     "ProbeAnswer",
     "ProbeReport",
     "Problem",
+    "ProcessStack",
     "PythonFact",
     "ReclaimSpec",
     "Restart",
@@ -155,6 +158,7 @@ __all__ = [
     "Snapshot",
     "SpaceQuery",
     "SpaceReport",
+    "StackReport",
     "StopReport",
     "Submission",
     "TaskState",
