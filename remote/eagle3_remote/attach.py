@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import shutil
 import socket
+import sys
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
@@ -184,13 +186,11 @@ def others(home: Path, asked: ExtractSpec) -> Fit:
 
 def environment_of(pid: int) -> dict[str, str]:
     """The variables of a process that say how it serves; nothing else of its environment is copied."""
-    env: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().decode("utf-8", "replace").split("\0"):
-            name, equals, value = entry.partition("=")
-            if equals and name.startswith(_KEPT_ENV) and not name.endswith(("KEY", "TOKEN", "PASSWORD")):
-                env[name] = value
-    return env
+    return {
+        name: value
+        for name, value in (foreign.environment(pid) or {}).items()
+        if name.startswith(_KEPT_ENV) and not name.endswith(("KEY", "TOKEN", "PASSWORD"))
+    }
 
 
 def _prove(fit: Fit, vocab_size: int = 0) -> None:
@@ -278,19 +278,28 @@ def _model(asked: ExtractSpec, info: dict[str, Any]) -> ModelFact:
 
 
 def _python(asked: ExtractSpec, server: ForeignServer | None) -> str:
-    """An interpreter that can extract: the one named, else the server's own."""
-    words = [] if server is None else list(server.argv[:2])
-    candidates = [asked.python] if asked.python else [word for word in words if os.path.isabs(word)]
-    candidates = [
-        os.path.join(os.path.dirname(one), "python") if os.path.basename(one) == "sglang" else one for one in candidates
-    ]
-    why = "the server's own interpreter cannot be seen"
+    """An interpreter that can extract: the one named, else the server's own, else the one that this runs in."""
+    candidates = [asked.python] if asked.python else [*_interpreters(server), sys.executable]
+    why = ""
     for path in candidates:
         fact = decode(PythonFact, doctor.python_fact(path))
         if not fact.error and not fact.missing:
             return path
-        why = fact.error or f"{path} lacks {', '.join(fact.missing)}"
+        why = why or (f"{path}: {fact.error}" if fact.error else f"{path} lacks {', '.join(fact.missing)}")
     raise Refused(f"No Python to extract with: {why}. Name one that has torch, safetensors and httpx with --python.")
+
+
+def _interpreters(server: ForeignServer | None) -> list[str]:
+    """Where the server's own Python lies: as its command line names it, a bare name looked up as the server would."""
+    if server is None:
+        return []
+    path = (foreign.environment(server.pid) or {}).get("PATH")
+    found = []
+    for word in server.argv[:2]:
+        name = os.path.join(os.path.dirname(word), "python") if os.path.basename(word) == "sglang" else word
+        if os.path.basename(name).startswith("python"):
+            found.append(name if os.path.isabs(name) else shutil.which(name, path=path))
+    return [one for one in found if one]
 
 
 def _whose(server: ForeignServer | None) -> str:

@@ -104,7 +104,7 @@ def processes() -> list[Process]:
                 parent=parent_of(stat.pid),
                 words=tuple(words),
                 args=tuple(args),
-                environ=_environ(stat.pid),
+                environ=environment(stat.pid),
                 ports=listening(stat.pid),
                 log_path=_output(stat.pid),
                 near=same_network(stat.pid),
@@ -283,7 +283,8 @@ def _words(pid: int) -> list[str]:
         return []
 
 
-def _environ(pid: int) -> dict[str, str] | None:
+def environment(pid: int) -> dict[str, str] | None:
+    """What a process was started with; `None`: it may not be read by this user."""
     try:
         raw = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

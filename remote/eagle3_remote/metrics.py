@@ -24,6 +24,9 @@ NAMES: dict[str, tuple[str, Literal["sum", "max"]]] = {
 0.5.4.post3 to 0.5.23 (``srt/metrics/collector.py``, from 0.5.10 on ``srt/observability/metrics_collector.py``)."""
 EVERY = 2.0
 """Seconds between two questions."""
+OLD = 6.0
+"""An answer older than this is waited for, for `WAIT` seconds: who attaches late, or looks seldom, is told what is so now."""
+WAIT = 0.5
 TIMEOUT = 10.0
 _MAX_BYTES = 4 << 20
 _LINE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>\S+)")
@@ -79,6 +82,7 @@ class MetricsReader:
         self._lock = threading.Lock()
         self._job = ""
         self._asking = False
+        self._answered = threading.Event()
         self._asked = float("-inf")
         self._last: ServerMetrics | None = None
 
@@ -91,11 +95,16 @@ class MetricsReader:
         with self._lock:
             if server.job.id != self._job:
                 self._job, self._last, self._asked = server.job.id, None, float("-inf")
-            due = not self._asking and time.monotonic() - self._asked >= EVERY
-            self._asking = self._asking or due
+            age = time.monotonic() - self._asked
+            due = not self._asking and age >= EVERY
+            if due:
+                self._asking = True
+                self._answered.clear()
         if due:
             url = url_of(server.spec.host, server.spec.port) + "/metrics"
             threading.Thread(target=self._ask, args=(server.job.id, url), name="metrics", daemon=True).start()
+        if age > OLD:
+            self._answered.wait(WAIT)
         with self._lock:
             return self._last
 
@@ -111,3 +120,4 @@ class MetricsReader:
                 self._asking, self._asked = False, time.monotonic()
                 if job == self._job:
                     self._last = metrics
+            self._answered.set()

@@ -170,6 +170,16 @@ def test_other_caches_are_not_trusted_with_a_key() -> None:
     assert unfit_settings({"tp_size": 8, "nnodes": 1, "pp_size": 1, "speculative_algorithm": None}) == []
 
 
+def test_its_own_interpreter_is_found_by_a_bare_name_as_well(start: Start, tmp_path: Path) -> None:
+    process = start(PATH=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    one = of(process, tmp_path)
+    assert attach._interpreters(one) == [sys.executable]
+    bare = dataclasses.replace(one, argv=(Path(sys.executable).name, *one.argv[1:]))
+    assert attach._interpreters(bare) == [sys.executable]
+    script = dataclasses.replace(one, argv=("/venv/bin/python3", "/venv/bin/sglang", "serve"))
+    assert attach._interpreters(script) == ["/venv/bin/python3", "/venv/bin/python"]
+
+
 @pytest.mark.parametrize("url", ["http://localhost:5", "localhost:5", "http://127.0.0.1:5", "http://[::1]:5"])
 def test_addresses_of_this_machine(url: str) -> None:
     host, port = attach._address(url)

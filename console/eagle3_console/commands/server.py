@@ -91,11 +91,14 @@ async def server_status(args: argparse.Namespace) -> int:
     if args.all:
         return await foreign.status_all(args)
     async with open_flow(args) as flow:
-        server = (await snapshot(flow)).server
+        now = await snapshot(flow)
+        server = now.server
         if args.json:
             print_json(server)
         else:
             print_text(f"{server.phase.value}: {server.sentence}{metrics_words(server.metrics)}")
+            for one in now.foreign:
+                print_text(f"not ours: {one.sentence} (more: --all)")
         return ExitCode.GOOD
 
 
