@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import http.server
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from eagle3_remote import metrics
 from eagle3_remote.metrics import parse
-from eagle3_remote.protocol import ServerMetrics
+from eagle3_remote.protocol import JobState, JobStatus, Phase, ServerMetrics, ServerSpec, ServerStatus
 
 PAGE = """# HELP sglang:num_running_reqs The number of running requests.
 # TYPE sglang:num_running_reqs gauge
@@ -36,3 +44,52 @@ def test_data_parallel_ranks_add_up_and_tensor_parallel_ranks_do_not() -> None:
 def test_a_page_of_something_else_says_nothing() -> None:
     assert parse("<html>404</html>") == ServerMetrics()
     assert parse("") == ServerMetrics()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    """A stand-in for a server's HTTP side: each time it is asked one more request runs."""
+
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        body = f"sglang:num_running_reqs {self.asked}.0\n".encode()
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served() -> Iterator[ServerStatus]:
+    Page.asked = 0
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    job = JobStatus("server-x", "server", JobState.RUNNING, 1, None, 0.0, None, "/r", "/r/out.log", 0, 0)
+    spec = ServerSpec(model="/m", python="/p", port=server.server_port)
+    yield ServerStatus(Phase.READY, "", job=job, spec=spec, argv=("python", metrics.FLAG))
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_who_attaches_late_or_looks_seldom_is_told_what_is_so_now(
+    served: ServerStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = metrics.MetricsReader()
+    assert reader.read(served) == ServerMetrics(running=1)
+    assert reader.read(served) == ServerMetrics(running=1)  # asked a moment ago
+    monkeypatch.setattr(metrics, "EVERY", 0.0)
+    monkeypatch.setattr(metrics, "OLD", 0.0)
+    assert reader.read(served) == ServerMetrics(running=2)
+
+
+def test_off_or_not_up_is_not_asked(served: ServerStatus) -> None:
+    reader = metrics.MetricsReader()
+    assert reader.read(dataclasses.replace(served, argv=("python",))) is None
+    assert reader.read(dataclasses.replace(served, phase=Phase.LOADING_WEIGHTS)) is None
+    assert Page.asked == 0
