@@ -93,6 +93,20 @@ def test_a_scheduler_that_died_is_missed_while_the_first_process_lives(
     stop(job)
 
 
+def test_a_scheduler_whose_death_left_no_trace_is_missed_by_the_supervisors_note(home: Path, release: Path) -> None:
+    gate = home / "go"
+    wait = f"[time.sleep(0.02) for _ in iter(lambda: os.path.exists({str(gate)!r}), True)]"
+    code = f"child('sglang::scheduler', lambda: ({wait}, os._exit(0)))\nos.wait()\ntime.sleep(600)"  # reaped: no zombie
+    job = start(home, release, code)
+    until(lambda: processes.seen(job))
+    assert processes.look(job).dead == ()
+    gate.touch()
+    until(lambda: processes.look(job).dead)
+    (dead,) = processes.look(job).dead
+    assert (dead.role, dead.ended_with) == ("scheduler", None)
+    stop(job)
+
+
 def test_a_descendant_without_our_environment_is_a_member_and_a_stranger_is_not(home: Path, release: Path) -> None:
     code = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'import time; time.sleep(600)'], env={{}}, start_new_session=True)"
     job = start(home, release, code)
