@@ -69,6 +69,7 @@ class ServerControl:
         """
         self._prepare(spec, ours_will_end=True)  # the parser is asked before anybody has to wait for us
         with jobs.exclusive(self._home):
+            last = jobs.newest(self._home, "server")
             self._no_other()
             dumpdir.sweep(self._home)
             ready = self._prepare(spec)
@@ -93,8 +94,11 @@ class ServerControl:
                     },
                 )
             except jobs.JobError as error:
-                dumpdir.remove(Path(ready.dump_dir), ready.job_id)
+                if dumpdir.in_use(self._home, ready.dump_dir) is None:
+                    dumpdir.remove(Path(ready.dump_dir), ready.job_id)
                 raise Refused(str(error)) from error
+            if last is not None and watchdog.watched(last) and dumpdir.in_use(self._home, ready.dump_dir):
+                watchdog.set_watch(job, True)  # the extraction that this was asked for still runs
             return jobs.status_of(job)
 
     def stop(self, job_id: str | None) -> StopReport:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing.shared_memory
 import os
 import socket
-import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,27 +106,6 @@ def test_a_name_that_was_used_again_is_another_segment(name: str) -> None:
     path.with_name(path.name + "2").replace(path)
     assert shm.reclaim([old]) == shm.Reclaimed()
     assert path.exists()
-
-
-SMI = """#!{python}
-import sys
-if sys.argv[1].startswith('--query-gpu'):
-    print('0, GPU-aaaa-1, 73728, 81559\\n1, GPU-bbbb-2, 512, 81559\\n2, GPU-cccc-3, 40960, 81559\\n3, GPU-dddd-4, 40960, 81559')
-else:
-    print('GPU-aaaa-1, {pid}, 70000, python train.py, --x\\nGPU-aaaa-1, 4194999, 3000, [Not Found]\\nGPU-bbbb-2, {pid}, 300, Xorg')
-    print('GPU-dddd-4, {pid}, [N/A], python')
-"""
-
-
-@pytest.fixture
-def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for nvidia-smi that prints what the real one does (0.2.x of its CSV, driver 580)."""
-    tool = tmp_path / "bin" / "nvidia-smi"
-    tool.parent.mkdir()
-    tool.write_text(SMI.format(python=sys.executable, pid=os.getpid()))
-    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", str(tool.parent), prepend=os.pathsep)
-    return tool
 
 
 @pytest.mark.usefixtures("smi")

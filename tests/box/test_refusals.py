@@ -96,6 +96,56 @@ def test_the_port_is_taken_and_by_whom(box: AgentProcess, spec: ServerSpec) -> N
         assert f"Port {spec.port} is taken by pid {os.getpid()} (user " in refused(box, spec)
 
 
+def test_the_gpus_are_taken_and_by_whom(release: Path, home: Path, spec: ServerSpec, smi: Path) -> None:
+    with agent(release, home, env={"PATH": f"{smi.parent}{os.pathsep}{os.environ['PATH']}"}) as box:
+        text = refused(box, spec)
+        assert f"The GPUs are taken: GPU 0 (80 GiB) holds 68.4 GiB by pid {os.getpid()} (user " in text
+        for change in (
+            {"share_gpus": True},
+            {"extra_args": ("--device=cpu",)},
+            {"env": {"CUDA_VISIBLE_DEVICES": "1"}},
+        ):
+            box.call("server.plan", **encode(dataclasses.replace(spec, **change)))  # type: ignore[arg-type]
+
+
+def extraction(home: Path, release: Path, url: str, dump_dir: str) -> jobs.Job:
+    line = [sys.executable, "-c", "import time; time.sleep(600)"]
+    message = {"data": "d", "out": "/o", "server_url": url, "dump_dir": dump_dir}
+    return jobs.start(home, release, jobs.new_id("extract"), line, {}, message)
+
+
+def test_an_extraction_that_waits_for_its_server_finds_its_dumps_where_they_were(
+    box: AgentProcess, spec: ServerSpec, home: Path, release: Path, tmp_path: Path
+) -> None:
+    dump = tmp_path / "dumps"
+    dumpdir.create(dump, "server-20260101T000000-aaaa")  # of the server before
+    waiting = extraction(home, release, f"http://127.0.0.1:{spec.port}", str(dump))
+    plan = box.ask(LaunchPlan, "server.plan", **encode(dataclasses.replace(spec, dump_dir="")))
+    assert plan.env["EAGLE3_DUMP_DIR"] == str(dump)
+    job = box.ask(JobStatus, "server.start", **encode(dataclasses.replace(spec, dump_dir="")))
+    until(lambda: box.call("jobs.list", kind="server")[0]["state"] == "finished")
+    stopping.stop(waiting, grace=20)
+    assert "was removed" in box.ask(StopReport, "server.stop", job=job.id).sentence  # it is this server's now
+    assert not dump.exists()
+
+
+def test_the_dump_directory_is_taken_and_by_whom(
+    box: AgentProcess, spec: ServerSpec, home: Path, release: Path
+) -> None:
+    other = extraction(home, release, "http://127.0.0.1:1", spec.dump_dir)
+    with pytest.raises(Answered, match=f"is taken by job {other.id}, which collects from it for http://127.0.0.1:1"):
+        box.call("server.plan", **encode(spec))
+    stopping.stop(other, grace=20)
+    env = {**os.environ, "EAGLE3_DUMP_DIR": spec.dump_dir}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env) as stranger:
+        try:
+            with pytest.raises(Answered, match=rf"is taken by pid {stranger.pid} \(user .*: name another one\."):
+                until(lambda: box.call("server.plan", **encode(spec)) is None, 10)
+        finally:
+            stranger.kill()
+    box.call("server.plan", **encode(spec))
+
+
 def test_a_plan_may_have_the_port_of_the_server_that_it_follows(box: AgentProcess, spec: ServerSpec) -> None:
     code = f"import socket, time; s = socket.create_server(('127.0.0.1', {spec.port})); print(1, flush=True); time.sleep(600)"
     environment = {**os.environ, "EAGLE3_JOB": "server-20261129T000000-abcd"}
