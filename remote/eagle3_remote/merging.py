@@ -23,16 +23,17 @@ class MergeControl:
         self._home, self._release = home, release
 
     def start(self, asked: MergeSpec) -> JobStatus:
-        """Start a detached job; it checks the shards itself and says what is wrong with them.
+        """Start a detached job; it checks the shards itself and says what is wrong with them. One that joins there already is handed
+        out again.
 
         Raises:
-            Refused: no shard and no array is there, no Python is known, or one joins there already.
+            Refused: no shard and no array is there, or no Python is known.
         """
         spec = self._filled(asked)
         with jobs.exclusive(self._home):
             for job in jobs.living(self._home, "merge"):
                 if job.spec["message"].get("out") == spec["out"]:
-                    raise Refused(f"Job {job.id} already joins shards into {spec['out']}: watch it, or stop it first.")
+                    return jobs.status_of(job)
             code = (
                 f"import sys; sys.path.insert(0, {str(self._release)!r}); "
                 "from eagle3_remote.extract.merge import main; sys.exit(main(sys.argv[1:]))"

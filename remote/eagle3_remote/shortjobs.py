@@ -24,7 +24,7 @@ def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
             raise Refused(f"{path} cannot be started on this box: name a Python that has torch with --python.")
         return path
     candidates = [] if job is None else [job]
-    for kind in ("extract", "server", "export"):
+    for kind in ("extract", "server", "export", "merge"):
         candidates += jobs.everything(home, kind)
     for one in candidates:
         python = str(one.spec["message"].get("python", ""))

@@ -81,6 +81,8 @@ class Task:
         self._box = Agent(self._home, release)
         self._status = StatusReader(self._home)
         self._asked = ""
+        last = _last_said(folder.said(index))
+        self._was_finished = last is not None and last.state is TaskState.FINISHED and _all_stored(last)
         self._said = TaskStatus(
             index,
             TaskState.STARTING,
@@ -89,7 +91,7 @@ class Task:
             attempt=int(os.environ.get("SLURM_RESTART_COUNT") or 0),
             log=str(folder.log(index)),
             shard=str(folder.shard(index, spec.tasks)),
-            extract=_last_known(folder.said(index)),
+            extract=None if last is None else last.extract,
         )
 
     @property
@@ -104,6 +106,9 @@ class Task:
     def run(self) -> int:
         """Everything, to the exit code of the task."""
         try:
+            if self._was_finished:  # an array is submitted again for those that are not
+                self._say(TaskState.FINISHED, "Its shard was finished by an earlier start.")
+                return EXIT_GOOD
             self._clear()
             for left in reversed(range(SERVER_TRIES)):
                 try:
@@ -239,10 +244,18 @@ class Task:
             write_atomic(self._folder.said(self._index), json.dumps(encode(self._said)).encode())
 
 
-def _last_known(path: Path) -> ExtractStatus | None:
-    with contextlib.suppress(ValueError):
-        return decode(TaskStatus, read_json(path)).extract
-    return None
+def _last_said(path: Path) -> TaskStatus | None:
+    """The last word of an earlier start."""
+    try:
+        return decode(TaskStatus, read_json(path))
+    except ValueError:
+        return None
+
+
+def _all_stored(said: TaskStatus) -> bool:
+    """Whether nothing is left that another start could make right."""
+    manifest = read_json(Path(said.shard) / ".eagle3" / "manifest.json") or {}
+    return bool(manifest.get("complete")) and said.extract is not None and said.extract.failed == 0
 
 
 def _print(text: str) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +17,20 @@ import pytest
 
 from eagle3_console.demo.testbed import install
 from eagle3_remote import dumpdir, jobs
+from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.disk import tree
 from eagle3_remote.disk.kinds import DATASET
-from eagle3_remote.protocol import Found, JobState, JobStatus, SpaceReport, WorkState, WorkStatus
+from eagle3_remote.protocol import (
+    Found,
+    JobState,
+    JobStatus,
+    SpaceReport,
+    TaskState,
+    TaskStatus,
+    WorkState,
+    WorkStatus,
+    encode,
+)
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.extract import made
 
@@ -313,3 +327,44 @@ def test_where_it_looks_by_itself(box: AgentProcess, home: Path, release: Path, 
     assert report.looked_in[0] == str(tmp_path / "out")
     assert "/dev/shm" in report.looked_in
     assert str(root) in [one.path for one in report.found]
+
+
+def test_a_shard_that_a_task_on_another_node_works_in_stays(box: AgentProcess, tmp_path: Path) -> None:
+    folder = ArrayFolder.of(str(tmp_path / "hidden"))
+    folder.shards.mkdir(parents=True)
+    shard = dataset_at(folder.shard(3, 8))
+    folder.home(3).mkdir(parents=True)
+    word = TaskStatus(3, TaskState.EXTRACTING, "", "node7", heard_at=time.time())
+    folder.said(3).write_text(json.dumps(encode(word)))
+    look(box, tmp_path)
+    with pytest.raises(Answered, match="is in use: task 3 of an array works in it on node7"):
+        reclaim(box, shard)
+    folder.said(3).write_text(json.dumps(encode(dataclasses.replace(word, heard_at=time.time() - 3600))))
+    assert reclaim(box, shard).state is WorkState.FINISHED
+
+
+def test_a_long_removal_is_watched_again_and_stopped(box: AgentProcess, home: Path, tmp_path: Path) -> None:
+    root = dataset_at(tmp_path / "hidden", rows=5)
+    states = root / "hidden_states"
+    for row in range(5, 20_000):
+        os.link(states / "hs_0.safetensors", states / f"hs_{row}.safetensors")
+    look(box, tmp_path)
+    asked = {"path": str(root), "confirm": "hidden"}
+    job = box.ask(JobStatus, "space.reclaim", **asked)
+    assert job.pid is not None
+    until(lambda: Path(job.log_path).exists() and Path(job.log_path).read_text(), every=0.002)
+    os.kill(job.pid, signal.SIGSTOP)  # at its beginning
+    assert box.ask(JobStatus, "space.reclaim", **asked).id == job.id
+    asked_to_stop = box.send("space.stop", path=str(root))
+    until(lambda: (home / "runs" / job.id / "stop.json").exists())
+    time.sleep(0.2)
+    os.kill(job.pid, signal.SIGCONT)
+    assert box.answer(asked_to_stop)["result"]["stopped"]
+    until(lambda: jobs.exit_code(jobs.everything(home, "reclaim")[0]) is not None)
+    work = box.ask(WorkStatus, "work", job=job.id)
+    assert work.state is WorkState.STOPPED, work.sentence
+    assert states.exists()
+    with pytest.raises(Answered, match="is not being removed now"):
+        box.call("space.stop", path=str(root))
+    assert reclaim(box, root).state is WorkState.FINISHED
+    assert not root.exists()

@@ -41,4 +41,5 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     reclaim.add_argument(
         "--confirm", metavar="NAME", default="", help="the folder's own name; asked for at a terminal where not given"
     )
+    reclaim.add_argument("--stop", action="store_true", help="stop its removal instead; what is left stays")
     reclaim.add_argument("--no-wait", action="store_true", help="return at once; the removal goes on")

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from eagle3_console import units
-from eagle3_console.commands.context import open_flow
+from eagle3_console.commands.context import open_flow, print_stop
 from eagle3_console.errors import BoxRefused, UsageError
 from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
@@ -23,6 +23,7 @@ from eagle3_remote.protocol import (
     ReclaimSpec,
     SpaceQuery,
     SpaceReport,
+    StopReport,
     WorkState,
     WorkStatus,
 )
@@ -44,7 +45,11 @@ async def show(args: argparse.Namespace) -> int:
 
 
 async def reclaim(args: argparse.Namespace) -> int:
-    """Remove one folder that was shown."""
+    """Remove one folder that was shown, or watch its removal again."""
+    if args.stop:
+        async with open_flow(args) as flow:
+            stopped = await flow.session.call("space.stop", {"path": args.path.rstrip("/")}, StopReport)
+            return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
     name = os.path.basename(args.path.rstrip("/"))
     confirm = args.confirm or _ask(name, args.host)
     async with open_flow(args) as flow:

@@ -43,7 +43,7 @@ _SUMMED = (
     "cut",
 )
 _RATES = ("samples_per_s", "tokens_per_s", "bytes_per_s", "mean_samples_per_s")
-_AT_WORK = (TaskState.STARTING, TaskState.SERVER, TaskState.PROBING, TaskState.EXTRACTING, TaskState.STOPPING)
+AT_WORK = (TaskState.STARTING, TaskState.SERVER, TaskState.PROBING, TaskState.EXTRACTING, TaskState.STOPPING)
 _ENDED = (TaskState.FINISHED, TaskState.STOPPED, TaskState.FAILED, TaskState.LOST)
 
 
@@ -192,7 +192,7 @@ def summary(
     job: str, folder: ArrayFolder, spec: ArraySpec, tasks: Sequence[TaskStatus], slurm_error: str
 ) -> ArrayStatus:
     """The whole, from its tasks. Pure."""
-    running = sum(task.state in _AT_WORK for task in tasks)
+    running = sum(task.state in AT_WORK for task in tasks)
     queued = sum(task.state is TaskState.QUEUED for task in tasks)
     finished = sum(task.state is TaskState.FINISHED for task in tasks)
     failed = len(tasks) - running - queued - finished

@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from eagle3_remote import jobs
+from eagle3_remote import jobs, work
 from eagle3_remote.disk import look, tree
 from eagle3_remote.disk.holders import Holders
-from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, encode
+from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, StopReport, encode
 from eagle3_remote.rpc import Refused
 
 
@@ -26,12 +26,15 @@ class ReclaimControl:
         self._release = release
 
     def start(self, spec: ReclaimSpec) -> JobStatus:
-        """Check and start a detached job that removes the folder.
+        """Check and start a detached job that removes the folder; one that runs already is handed out again.
 
         Raises:
             Refused: it was not shown, is something else now, is in use, is another user's, or its name was not typed.
         """
         with jobs.exclusive(self._home):
+            running = self._removing(spec.path)
+            if running is not None and spec.confirm == os.path.basename(str(running.spec["message"]["path"])):
+                return jobs.status_of(running)
             found = check(self._home, spec)
             code = (
                 f"import sys; sys.path.insert(0, {str(self._release)!r}); "
@@ -52,6 +55,28 @@ class ReclaimControl:
                 raise Refused(str(error)) from error
             return jobs.status_of(job)
 
+    def stop(self, path: str) -> StopReport:
+        """Stop the removal of `path`; what is left stays.
+
+        Raises:
+            Refused: it is not being removed.
+        """
+        job = self._removing(path)
+        if job is None:
+            raise Refused(f"{path} is not being removed now: there is nothing to stop.")
+        return work.stop(self._home, job.id)
+
+    def _removing(self, path: str) -> jobs.Job | None:
+        real = real_path(path)
+        living = jobs.living(self._home, "reclaim")
+        return next((job for job in living if job.spec["message"]["path"] == real), None)
+
+
+def real_path(path: str) -> str:
+    """Absolute, its parents without links; the last part may be one."""
+    asked = os.path.abspath(os.path.expanduser(path))
+    return os.path.join(os.path.realpath(os.path.dirname(asked)), os.path.basename(asked))
+
 
 def check(home: Path, spec: ReclaimSpec, but: str = "") -> Found:
     """What is to be removed, if it may be.
@@ -62,8 +87,7 @@ def check(home: Path, spec: ReclaimSpec, but: str = "") -> Found:
     Raises:
         Refused: see `ReclaimControl.start`.
     """
-    asked = os.path.abspath(os.path.expanduser(spec.path))
-    path = os.path.join(os.path.realpath(os.path.dirname(asked)), os.path.basename(asked))
+    path = real_path(spec.path)
     found = look.shown(home, path)
     if found is None:
         raise Refused(

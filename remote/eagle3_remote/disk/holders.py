@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from eagle3_patch import layout
 from eagle3_remote import identity, jobs
+from eagle3_remote.array.folder import ArrayFolder
+from eagle3_remote.array.status import AT_WORK, SILENT_AFTER
 from eagle3_remote.disk.kinds import OURS
 from eagle3_remote.files import read_json
-from eagle3_remote.protocol import JobState
+from eagle3_remote.protocol import JobState, TaskStatus, decode
 
 _DUMP_VARIABLES = tuple(f"{name}=".encode() for name in (layout.ENV_DUMP_DIR, layout.ENV_DUMP_DIR_OLD))
 
@@ -40,7 +43,20 @@ class Holders:
         for used, who in self._processes:
             if _inside(used, path):
                 return who
+        return _task_of(Path(path))
+
+
+def _task_of(shard: Path) -> str:
+    """The task of a Slurm array that works in `shard`, on whatever node: by its own last word, which lies beside the shards."""
+    folder, index = ArrayFolder(shard.parent.parent), shard.name.partition("-of-")[0]
+    if shard.parent != folder.shards or not index.isdigit():
         return ""
+    try:
+        said = decode(TaskStatus, read_json(folder.said(int(index))))
+    except ValueError:
+        return ""
+    fresh = said.heard_at is not None and abs(time.time() - said.heard_at) < SILENT_AFTER
+    return f"task {said.index} of an array works in it on {said.node}" if said.state in AT_WORK and fresh else ""
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -24,12 +24,12 @@ verify               dataset: str                                               
 report               job: str | null                                                 `ExtractReport`
 space                `SpaceQuery`                                                    `SpaceReport`
 space.reclaim        `ReclaimSpec`                                                   `JobStatus`
+space.stop           path: str                                                       `StopReport`
 merge                `MergeSpec`                                                     `JobStatus`
 array.submit         spec: `ArraySpec`, dry_run: bool                                `Submission`
 array.status         out: str | null                                                 `ArrayStatus` | null
 array.stop           out: str | null                                                 `StopReport`
 work                 job: str                                                        `WorkStatus`
-work.stop            job: str                                                        `StopReport`
 export               `ExportSpec`                                                    `JobStatus`
 export.stop          `ExportSpec`                                                    `StopReport`
 vocab-map            `VocabMapSpec`                                                  `VocabMapReport`
