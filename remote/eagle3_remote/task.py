@@ -112,7 +112,8 @@ class Task:
             self._clear()
             for left in reversed(range(SERVER_TRIES)):
                 try:
-                    return self._once()
+                    code, sentence = self._once()
+                    break
                 except _Failed as error:
                     self._check_asked()  # Slurm's TERM reaches the server too
                     if error.code != EXIT_SERVER or not left:
@@ -120,7 +121,8 @@ class Task:
                     self._say(TaskState.SERVER, f"{error} The server is started again.")
                 finally:
                     self._stop_all()
-            raise AssertionError("unreachable")
+            self._say(TaskState.FINISHED, sentence)
+            return code
         except _Asked:
             why = "the time limit is near" if self.requeue else "it was asked to"
             self._say(
@@ -135,7 +137,7 @@ class Task:
             self._say(TaskState.FAILED, str(error))
             return EXIT_NOT_FIT if isinstance(error, Refused) else EXIT_SERVER
 
-    def _once(self) -> int:
+    def _once(self) -> tuple[int, str]:
         server = self._start_server()
         self._say(TaskState.PROBING, "The server is ready; one request is checked.")
         probe = decode(ProbeReport, self._box.probe({"tokens": PROBE_TOKENS}))
@@ -175,7 +177,7 @@ class Task:
             self._say(TaskState.SERVER, server.sentence)
             time.sleep(_EVERY)
 
-    def _extract(self, started: object, server: ServerStatus) -> int:
+    def _extract(self, started: object, server: ServerStatus) -> tuple[int, str]:
         job = jobs.find(self._home, decode(JobStatus, started).id)
         assert job is not None  # it has just been started
         while True:
@@ -200,12 +202,11 @@ class Task:
             self._said = dataclasses.replace(self._said, extract=extract_status(job))
             self._write()
 
-    def _ended(self, now: ExtractStatus) -> int:
+    def _ended(self, now: ExtractStatus) -> tuple[int, str]:
         self._said = dataclasses.replace(self._said, extract=now)
         rc = None if now.job is None else now.job.rc
         if now.state is ExtractState.FINISHED:
-            self._say(TaskState.FINISHED, now.sentence)
-            return EXIT_INCOMPLETE if now.rejected + now.failed else EXIT_GOOD
+            return EXIT_INCOMPLETE if now.rejected + now.failed else EXIT_GOOD, now.sentence
         self._check_asked()
         if now.state is ExtractState.STOPPED:
             raise _Asked

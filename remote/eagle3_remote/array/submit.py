@@ -98,9 +98,10 @@ def _check_earlier(spec: ArraySpec, folder: ArrayFolder, earlier: list[str]) -> 
             "Submit it with the same number, or choose another --out."
         )
     try:
-        living = slurm.queue(earlier[-1]) if earlier else {}
+        queued = slurm.queue(earlier[-1]) if earlier else {}
     except slurm.SlurmError as error:
         raise Refused(str(error)) from error
+    living = [word for word in queued.values() if word.state != "COMPLETING"]
     if living:
         raise Refused(f"{len(living)} tasks of array {earlier[-1]} are still in the queue: watch it, or stop it first.")
 
