@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
-from eagle3_console import judge, keyed, losses
+from eagle3_console import judge, keyed, losses, report
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
@@ -57,6 +57,14 @@ class SessionController:
         """Put the release on the box."""
         await self._flow.deploy()
 
+    async def server_line(self) -> str:
+        """The exact line that a start or a restart would run."""
+        self._fill_plan()
+        self._need("model")
+        facts = await self._flow.session.doctor(self._flow.plan.query())
+        launch = await self._flow.server_plan(judge.choose_python(facts, self._flow.plan))
+        return report.launch_text(launch)
+
     async def server_start(self) -> None:
         """Judge the box, start the server, and follow it until it is ready."""
         self._fill_plan()
@@ -101,6 +109,8 @@ class SessionController:
     def losses(self, action: LossyAction) -> list[str]:
         """What `action` would lose, and for how long."""
         snapshot = self._snapshot
+        if action == "server-start":
+            return losses.of_start(snapshot)
         if action == "extract-keyed":
             return keyed.offer(snapshot.server if snapshot is not None else None)
         if action == "extract-stop":

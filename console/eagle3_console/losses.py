@@ -21,6 +21,12 @@ def of_extraction_stop(snapshot: Snapshot | None) -> list[str]:
     return [f"The extraction stops after the {extract.in_flight} samples in flight; {_kept(extract)}."]
 
 
+def of_start(snapshot: Snapshot | None) -> list[str]:
+    """Of starting a server where none runs: time alone."""
+    took = load_seconds(snapshot) if snapshot is not None else None
+    return [] if took is None else [f"The last load took {units.duration(took)}."]
+
+
 def of_server(snapshot: Snapshot | None, *, comes_back: bool) -> list[str]:
     """Of stopping the server; `comes_back`: it is started again."""
     lost = []

@@ -71,7 +71,7 @@ def command_line(argv: tuple[str, ...], env: dict[str, str]) -> str:
 def launch_text(launch: LaunchPlan) -> str:
     """What would run, and why it has the flags it has."""
     notes = [f"# {note}" for note in launch.notes]
-    return "\n".join([f"# SGLang {launch.sglang_version}", *notes, command_line(launch.argv, launch.env)])
+    return "\n".join([f"# SGLang {launch.sglang_version}", command_line(launch.argv, launch.env), *notes])
 
 
 def _made_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from eagle3_console.cli import build_parser
 from eagle3_console.commands.context import make_session
@@ -30,6 +31,11 @@ def session(box: EmbeddedBox) -> Session:
 
 def screen(box: EmbeddedBox, plan: Plan) -> ConsoleApp:
     return ConsoleApp(SessionController(session(box), plan), box.address, ascii_signs=False)
+
+
+def shown(app: ConsoleApp) -> str:
+    """What the dialog on the screen says."""
+    return "\n".join(str(widget.content) for widget in app.screen.query("#dialog-line").results(Static))
 
 
 async def until(pilot: Pilot[None], true: Callable[[], bool], seconds: float = 90) -> None:
@@ -82,6 +88,8 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
                 return app.state.snapshot.extract.state if app.state.snapshot.extract is not None else None
 
             assert phase() is Phase.NOT_RUNNING
+            await pilot.press("s")
+            await until(pilot, lambda: "--disable-radix-cache" in shown(app))
             await pilot.press("s")
             await until(pilot, lambda: phase() is Phase.READY)
             assert app.state.snapshot is not None

@@ -274,6 +274,11 @@ class ScriptedController:
     async def deploy(self) -> None:
         await self._note("deploy")
 
+    async def server_line(self) -> str:
+        if self.fault is not None:
+            raise self.fault
+        return "# SGLang 0.5.9\nenv A=1 python -m sglang.launch_server --disable-radix-cache\n# why: [it] is so"
+
     async def server_start(self) -> None:
         await self._note("server_start")
 

@@ -50,7 +50,6 @@ async def settled(pilot: Pilot[None]) -> None:
     ("scene", "key", "call"),
     [
         (IDLE, "d", "deploy"),
-        (IDLE, "s", "server_start"),
         (SERVING, "t", "probe"),
         (SERVING, "e", "extract_start"),
         ([LIVE, arrived(READY, FINISHED)], "e", "extract_start"),
@@ -85,6 +84,33 @@ async def test_a_key_that_makes_no_sense_now_does_nothing(scene: list[object], k
         await settled(pilot)
         assert controller.calls == []
         assert not isinstance(app.screen, AskDialog)
+
+
+async def test_a_start_shows_the_exact_line_first() -> None:
+    app, controller = console(IDLE)  # type: ignore[arg-type]
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        await settled(pilot)
+        assert "env A=1 python -m sglang.launch_server --disable-radix-cache" in text_of(app)
+        assert "# why: [it] is so" in text_of(app)
+        assert controller.calls == []
+        await pilot.press("s")
+        await settled(pilot)
+        assert controller.calls == ["server_start"]
+
+
+async def test_a_line_that_the_box_refuses_shows_why() -> None:
+    app, controller = console(IDLE)  # type: ignore[arg-type]
+    controller.fault = RuntimeError("SGLang 0.5.9 has no --atention-backend.")
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("s")
+        await settled(pilot)
+        assert "SGLang 0.5.9 has no --atention-backend." in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert controller.calls == []
 
 
 @pytest.mark.parametrize("confirm", [["R"], ["tab", "enter"], ["right", "enter"]])

@@ -183,14 +183,13 @@ class ConsoleApp(App[None]):
         self._act("deploy", self._controller.deploy)
 
     def action_server_start(self) -> None:
-        """Start the server."""
-        self._act("server start", self._controller.server_start)
+        """Show the line, then start the server."""
+        self._ask("Start the server?", [self._choice("server-start", "s", "Start")], self._controller.server_line)
 
     def action_server_restart(self) -> None:
         """Ask, then restart the server with the radix cache off."""
         choice = self._choice("server-restart", "R", "Restart")
-        title = "Restart the server with the radix cache off?"
-        self.push_screen(AskDialog(title, [choice], self._glyphs), self._answered)
+        self._ask("Restart the server with the radix cache off?", [choice], self._controller.server_line)
 
     def action_stop(self) -> None:
         """Ask what to stop, and say what each would lose."""
@@ -201,11 +200,15 @@ class ConsoleApp(App[None]):
             choices.append(self._choice("extract-stop", "x", "Stop extraction"))
         if server_up:
             choices.append(self._choice("server-stop", "s" if choices else "x", "Stop server"))
-        title = "Stop what?" if len(choices) > 1 else f"{choices[0].label}?"
-        self.push_screen(AskDialog(title, choices, self._glyphs), self._answered)
+        self._ask("Stop what?" if len(choices) > 1 else f"{choices[0].label}?", choices)
+
+    def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> None:
+        self.push_screen(AskDialog(title, choices, self._glyphs, line), self._answered)
 
     def _answered(self, answer: str | None) -> None:
-        if answer == "server-restart":
+        if answer == "server-start":
+            self._act("server start", self._controller.server_start)
+        elif answer == "server-restart":
             self._act("server restart", lambda: self._controller.server_restart(radix_cache=False))
         elif answer == "extract-keyed":
             self._act("extraction start", lambda: self._controller.extract_start(extra_key=True))
@@ -223,7 +226,7 @@ class ConsoleApp(App[None]):
         choices = [self._choice("server-restart", "R", "Restart with it off")]
         if snapshot.server.extra_key:
             choices.insert(0, self._choice("extract-keyed", "e", "Extract without a restart"))
-        self.push_screen(AskDialog("The radix cache of the server is on.", choices, self._glyphs), self._answered)
+        self._ask("The radix cache of the server is on.", choices)
 
     def action_probe(self) -> None:
         """Probe the server."""

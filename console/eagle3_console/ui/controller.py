@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from eagle3_console.events import Event
 
-LossyAction: TypeAlias = Literal["server-restart", "server-stop", "extract-stop", "extract-keyed"]
+LossyAction: TypeAlias = Literal["server-start", "server-restart", "server-stop", "extract-stop", "extract-keyed"]
 """What is asked about before it is done; ``extract-keyed``: extract through a server whose radix cache is on."""
 
 
@@ -19,6 +19,9 @@ class Controller(Protocol):
 
     async def deploy(self) -> None:
         """Put the release on the box, unless it is there."""
+
+    async def server_line(self) -> str:
+        """The exact line that a start or a restart would run, and why it has the flags it has; starts nothing."""
 
     async def server_start(self) -> None:
         """Start the patched server."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -35,17 +35,29 @@ class AskDialog(ModalScreen[str | None]):
     """Says what each choice would lose. Cancel has the focus; a choice's own key, or enter on its button, confirms.
 
     The result is the `Choice.answer`, or `None` for cancel.
+
+    Args:
+        line: gives the exact line that would run; it is shown when it comes, and so is the reason why it does not.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "cancel", "cancel"),
         Binding("left,up", "app.focus_previous", show=False),
         Binding("right,down", "app.focus_next", show=False),
+        Binding("pagedown,space", "scroll_text(1)", show=False),
+        Binding("pageup,b", "scroll_text(-1)", show=False),
     ]
     AUTO_FOCUS = "#cancel"
 
-    def __init__(self, title: str, choices: Sequence[Choice], glyphs: Glyphs) -> None:
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        glyphs: Glyphs,
+        line: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         super().__init__()
+        self._line = line
         self._title = title
         self._choices = tuple(choices)
         self._glyphs = glyphs
@@ -62,11 +74,31 @@ class AskDialog(ModalScreen[str | None]):
                         yield Static(words((choice.label, "bold underline")), classes="dialog-choice")
                     for loss in choice.losses or ("Nothing is lost.",):
                         yield Static(words(f"{self._glyphs.warning} {loss}"), classes="dialog-loss")
+                if self._line is not None:
+                    yield Static(words("Asking the box for the exact line."), id="dialog-line")
             with Horizontal(id="dialog-buttons"):
                 yield Button("Cancel (esc)", id="cancel", compact=True)
                 for number, choice in enumerate(self._choices):
                     label = Content(f"{choice.label} ({choice.key})")
                     yield Button(label, id=f"choice-{number}", variant="error", compact=True)
+
+    def on_mount(self) -> None:
+        """Ask for the line."""
+        if self._line is not None:
+            self.run_worker(self._show_line(self._line), name="line", exit_on_error=False)
+
+    async def _show_line(self, line: Callable[[], Awaitable[str]]) -> None:
+        try:
+            text = await line()
+        except Exception as error:
+            text = str(error)
+        lines = Content("\n").join(words(one) for one in text.splitlines())
+        self.query_one("#dialog-line", Static).update(lines)
+
+    def action_scroll_text(self, pages: int) -> None:
+        """The line is longer than the dialog."""
+        text = self.query_one("#dialog-text", VerticalScroll)
+        text.scroll_relative(y=pages * max(text.size.height - 1, 1), animate=False)
 
     def on_key(self, event: events.Key) -> None:
         """A choice's own key confirms it."""
