@@ -198,6 +198,7 @@ class Flow:
         """
         python = judge.choose_python(await self.doctor(), self.plan)
         await self.deploy()
+        await self.server_plan(python, radix_cache=radix_cache)  # arguments that SGLang does not take are refused here
         server = (await self.watcher.pull()).server
         if server.job is not None and server.job.state in (JobState.RUNNING, JobState.STARTING):
             await self.server_stop()

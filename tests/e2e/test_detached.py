@@ -75,6 +75,11 @@ def test_stopped_extraction_resumes(box: Box, model: Path) -> None:
     place = [f"--data={data}", f"--out={out}"]
     started = console("server", "start", *box.login, f"--model={model}", f"--port={free_port()}", *box.server_words())
     assert started.code == 0, started.err
+    assert "rows dumped, 0 cached" in started.out  # ready means that its rows were seen
+    wrong = console("server", "restart", *box.login, "--server-arg=--no-such-flag")
+    assert wrong.code == 5, wrong.err
+    assert "has no --no-such-flag" in wrong.err
+    assert console("server", "status", *box.login, "--json").json["phase"] in ("ready", "busy")  # nothing was stopped
     assert console("extract", "start", *box.login, *place).code == 0
     deadline = time.monotonic() + 60
     while status(box)["stored"] == 0:

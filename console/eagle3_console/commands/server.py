@@ -66,14 +66,18 @@ async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -
         python = judge.choose_python(await flow.doctor(), flow.plan)
         await flow.deploy()
         job = await flow.server_start(python, radix_cache=radix_cache)
+    rows = ""
     if args.no_wait:
         server = (await flow.watcher.pull()).server
     else:
         server = await flow.server_wait(job.id)
+        if not radix_cache:
+            # The warm-up is skipped, so the probe makes the first prefill: in it the patch checks its rows on every rank.
+            rows = " " + (await flow.probe()).sentence
     if args.json:
         print_json(server)
     else:
-        print_text(f"{job.id}: {server.sentence}")
+        print_text(f"{job.id}: {server.sentence}{rows}")
     return ExitCode.GOOD
 
 
