@@ -56,5 +56,9 @@ def _common(command: argparse.ArgumentParser, to: str) -> None:
     command.add_argument("--out", metavar="DATASET", required=True, help="the dataset, a directory on the box")
     command.add_argument("--to", metavar="DIR", required=True, help=to)
     command.add_argument(
-        "--model", metavar="DIR", default="", help="where the target model lies now (default: where it lay)"
+        "--model",
+        metavar="DIR",
+        dest="target_model",  # `model` is a plan's: commands that have one plan a run
+        default="",
+        help="where the target model lies now (default: where it lay)",
     )

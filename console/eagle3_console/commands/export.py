@@ -22,7 +22,7 @@ async def export(args: argparse.Namespace) -> int:
             to=args.to,
             final=args.final,
             dtype=args.dtype,
-            model=args.model,
+            model=args.target_model,
             python=args.python,
         )
         if args.stop:
@@ -41,7 +41,7 @@ async def export(args: argparse.Namespace) -> int:
 async def vocab_map(args: argparse.Namespace) -> int:
     """Count tokens and choose a drafter's vocabulary."""
     async with open_flow(args) as flow:
-        spec = VocabMapSpec(args.out, args.to, args.draft_vocab, args.model, args.python)
+        spec = VocabMapSpec(args.out, args.to, args.draft_vocab, args.target_model, args.python)
         report = await flow.watcher.call("vocab-map", spec, VocabMapReport, wait=_COUNTING)
         if args.json:
             print_json(report)

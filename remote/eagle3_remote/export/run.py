@@ -17,7 +17,7 @@ from eagle3_remote.export import formats
 from eagle3_remote.export.errors import ExportError, Stopped
 from eagle3_remote.export.norm import FinalNorm, read_norm
 from eagle3_remote.export.source import Row, Source, arrow_files
-from eagle3_remote.export.target import Target
+from eagle3_remote.export.target import Target, remove
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract import space
 from eagle3_remote.extract.collect import is_full, sync_dir
@@ -253,6 +253,7 @@ class Export:
             tmp = self.target.tmp(_NO_ROW)
             link_or_copy(os.path.join(self.source.dataset.root, name), tmp)
             os.replace(tmp, self.target.path(name))
+            remove(tmp)  # two names of one file are left as they are by a rename
 
     def _v1_config(self) -> dict[str, Any]:
         """``data_config.json`` as speculators 0.4.0.1 config_generator.py lays it out; loaders do not read it."""
