@@ -1,14 +1,15 @@
 """Rows of a server with two tensor-parallel ranks against those of one with a single rank, on a machine with two GPUs.
 
-    python3 two_ranks.py --python PYTHON --work DIR [--pythonpath A:B] [--json OUT]
+    python3 two_ranks.py --python PYTHON --work DIR [--pythonpath A:B] [--data-parallel] [--json OUT]
 
 The servers run one after the other, with the same random weights of DeepSeek-V2-Lite's shape. Every prompt is sent alone, so that a
 batch is known to be below or above 2048 tokens, where SGLang's fused all-reduce changes sides. The fused all-reduce itself
-stays off, as SGLang's own flags have it (it may use NVLink multicast).
+stays off, as SGLang's own flags have it (it may use NVLink multicast). With ``--data-parallel`` the two ranks have
+data-parallel attention: each computes, and writes, the requests that it is given.
 
 Prints, for each boundary and the final state, the relative L2 difference of a row: median, 99th percentile and largest, for
-small and large batches, and beside it the same between two runs of the single rank: what bfloat16 and the kernels alone
-do. Exit code 1 where a median is above `TOLERANCE`.
+small and large batches, which ranks wrote, and beside it the same between two runs of the single rank: what bfloat16 and the
+kernels alone do. Exit code 1 where a median is above `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import shapes
 
 TOLERANCE = 0.05
 """Relative L2 of a row, at the median. One rank's partial sum differs by about 1."""
+DATA_PARALLEL = "--dp-size 2 --enable-dp-attention"
 LENGTHS = (28, 99, 700, 1500, 2047, 2049, 3000, 4096)
 COMPARE = """
 import json, sys
@@ -33,6 +35,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 one, other, out = Path(sys.argv[1]), Path(sys.argv[2]), {}
+writers = sorted({json.loads(path.read_text())["tp_rank"] for path in other.glob("req_*/meta.json")})
 for size in ("small", "large"):
     rows = []
     for folder in sorted(one.glob("req_*")):
@@ -48,17 +51,17 @@ for size in ("small", "large"):
         for name, c in zip(names, rows.unbind(1))
     }
     out[size]["rows"] = len(rows)
-print(json.dumps(out))
+print(json.dumps(out | {"writers": writers}))
 """
 
 
-def dump(args: argparse.Namespace, model: Path, label: str, ranks: int) -> Path:
-    """Start a server, have every prompt dumped, stop it; returns the dumps."""
+def dump(args: argparse.Namespace, model: Path, label: str, ranks: str) -> Path:
+    """Start a server with these arguments more, have every prompt dumped, stop it; returns the dumps."""
     config = json.loads((model / "config.json").read_text())
     keep: Path = args.dump_root / f"two-ranks-{label}"
     own = argparse.Namespace(**vars(args) | {"work": args.work / label})
     own.work.mkdir(parents=True, exist_ok=True)
-    own.server_args = f"{args.server_args} --tp-size {ranks}"
+    own.server_args = f"{args.server_args} {ranks}"
     server = prefill.launch("on", own, model)
     try:
         for index, length in enumerate(LENGTHS):
@@ -78,15 +81,20 @@ def main() -> int:
     """Read the command line and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     prefill.add_server_arguments(parser)
+    parser.add_argument("--data-parallel", action="store_true")
     parser.set_defaults(shape="small")
     args = parser.parse_args()
     args.server_args = args.server_args.replace("--load-format dummy ", "")
     model = args.model or shapes.write(args.shape, args.work / "model")
     if not args.model:
         subprocess.run([args.python, str(prefill.HERE / "checkpoint.py"), str(model)], check=True)
-    one, again, two = (dump(args, model, label, n) for label, n in (("one", 1), ("again", 1), ("two", 2)))
+    two_ranks = f"--tp-size 2 {DATA_PARALLEL if args.data_parallel else ''}"
+    one, two = dump(args, model, "one", ""), dump(args, model, "two", two_ranks)
+    others = {"one_rank_and_two": two}
+    if not args.data_parallel:
+        others["one_rank_twice"] = dump(args, model, "again", "")
     result: dict[str, Any] = {}
-    for name, other in (("one_rank_twice", again), ("one_rank_and_two", two)):
+    for name, other in others.items():
         done = subprocess.run([args.python, "-c", COMPARE, str(one), str(other)], capture_output=True, text=True)
         if done.returncode:
             sys.stderr.write(done.stderr)
@@ -97,8 +105,9 @@ def main() -> int:
     if args.json:
         args.json.write_text(text + "\n")
     found = result["one_rank_and_two"]
-    medians = [state["median"] for size in found.values() for key, state in size.items() if key != "rows"]
-    return int(not max(medians) <= TOLERANCE)
+    medians = [state["median"] for size in ("small", "large") for key, state in found[size].items() if key != "rows"]
+    wrong = found["writers"] != ([0, 1] if args.data_parallel else [0])
+    return int(wrong or not max(medians) <= TOLERANCE)
 
 
 if __name__ == "__main__":
