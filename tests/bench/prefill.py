@@ -171,7 +171,7 @@ def sweeping(dump_dir: Path) -> Iterator[Swept]:
         thread.join()
 
 
-def send(port: int, jobs: Sequence[tuple[str, list[int]]], concurrency: int) -> None:
+def send(port: int, jobs: Sequence[tuple[str, list[int]]], concurrency: int, new_tokens: int = 0) -> None:
     """Send every prompt, `concurrency` in flight, and check every answer.
 
     Raises:
@@ -183,7 +183,7 @@ def send(port: int, jobs: Sequence[tuple[str, list[int]]], concurrency: int) -> 
         rid, ids = job
         if not hasattr(local, "connection"):
             local.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ROUND_LIMIT)
-        sampling = {"max_new_tokens": 0, "temperature": 0, "ignore_eos": True}
+        sampling = {"max_new_tokens": new_tokens, "temperature": 0, "ignore_eos": True}
         body = json.dumps({"rid": rid, "input_ids": ids, "sampling_params": sampling})
         local.connection.request("POST", "/generate", body, {"Content-Type": "application/json"})
         answer = local.connection.getresponse()
