@@ -10,23 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eagle3_console import units
 from eagle3_console.events import Alert, Level
-from eagle3_remote.protocol import ExtractState, ExtractStatus, Mount, Phase, ServerStatus, Snapshot
+from eagle3_remote.protocol import STARTING, ExtractState, ExtractStatus, Mount, Phase, ServerStatus, Snapshot
 
 REARM_AFTER = 300.0
 """Seconds for which a cause must be gone before it is told again: a value at its threshold is not news twice a second."""
 SLOPE_WINDOW = 60.0
 """Seconds over which the filling of the dump directory is measured; it breathes with every batch."""
 
-STARTING = (
-    Phase.SPAWNING,
-    Phase.INITIALISING,
-    Phase.LOADING_WEIGHTS,
-    Phase.FINISHING_WEIGHTS,
-    Phase.ALLOCATING_KV_CACHE,
-    Phase.CAPTURING,
-    Phase.HTTP_UP,
-    Phase.WARMING_UP,
-)
 SERVING = (Phase.READY, Phase.BUSY)
 EXTRACTING = (ExtractState.PLANNING, ExtractState.RUNNING, ExtractState.PAUSED, ExtractState.FINISHING)
 

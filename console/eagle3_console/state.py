@@ -9,7 +9,6 @@ from eagle3_console import units
 from eagle3_console.alerts import (
     EXTRACTING,
     SERVING,
-    STARTING,
     Sample,
     conditions,
     fresh,
@@ -30,7 +29,7 @@ from eagle3_console.events import (
     Status,
     StepChanged,
 )
-from eagle3_remote.protocol import ExtractState, Hello, Phase, Snapshot
+from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
 HISTORY = 1800

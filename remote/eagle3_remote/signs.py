@@ -9,9 +9,9 @@ import time
 from eagle3_remote import jobs, processes, stuck
 from eagle3_remote.health import SCHEDULERS, UNPROVEN, Health, HealthProbe, asks_schedulers, url_of
 from eagle3_remote.launch import PlanError, parse_version
-from eagle3_remote.logwords import STAMP
 from eagle3_remote.protocol import Phase, ServerLog, ServerSpec
 from eagle3_remote.serverlog import local_seconds
+from eagle3_remote.serverlog.lines import STAMP
 
 LOOK_EVERY = 1.0
 """Seconds for which one look at the processes is used again."""

@@ -39,9 +39,11 @@ _UP = (Phase.HTTP_UP, Phase.WARMING_UP, Phase.READY)
 _SENTENCES = {
     Phase.SPAWNING: "The server process starts.",
     Phase.INITIALISING: "The server sets up its ranks.",
+    Phase.DOWNLOADING: "The server downloads the model.",
     Phase.LOADING_WEIGHTS: "The server loads the weights.",
     Phase.FINISHING_WEIGHTS: "All shards are read; the server finishes the weights.",
     Phase.ALLOCATING_KV_CACHE: "The server allocates the KV cache.",
+    Phase.WARMING_KERNELS: "The server compiles and tunes its kernels; the first time this takes many minutes.",
     Phase.CAPTURING: "The server captures or compiles graphs.",
     Phase.HTTP_UP: "The HTTP side is up; the server is not ready yet.",
     Phase.WARMING_UP: "The server answers its warm-up request.",

@@ -27,12 +27,15 @@ DEFAULT = Patience(300.0, 1800.0)
 PATIENCE: dict[str, Patience] = {
     Phase.SPAWNING.value: Patience(180.0, 1800.0),  # imports from a slow file system
     Phase.INITIALISING.value: Patience(180.0, 1200.0),  # torch's own limit for the first collective is 600 s
-    "downloading": Patience(600.0, 3600.0),  # SGLang shows no bar for what it fetches from the hub
+    Phase.DOWNLOADING.value: Patience(600.0, 3600.0),  # SGLang shows no bar for what it fetches from the hub
     Phase.LOADING_WEIGHTS.value: Patience(300.0, 3600.0),
     # The bar counts reads; what follows at 100 % may be an hour of copying (sglang#17970).
     Phase.FINISHING_WEIGHTS.value: Patience(600.0, 7200.0),
     Phase.ALLOCATING_KV_CACHE.value: Patience(180.0, 1200.0),
-    Phase.CAPTURING.value: Patience(600.0, 3600.0),  # kernels that are compiled for the first time (sglang PR#34586)
+    Phase.WARMING_KERNELS.value: Patience(
+        600.0, 3600.0
+    ),  # the first time takes longer than its watchdog (sglang PR#34586)
+    Phase.CAPTURING.value: Patience(600.0, 3600.0),
     Phase.HTTP_UP.value: Patience(120.0, 1800.0),
     Phase.WARMING_UP.value: Patience(120.0, 1800.0),
 }

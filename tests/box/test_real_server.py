@@ -221,7 +221,7 @@ def test_a_server_that_a_bad_request_killed_says_why(bed: install.TestBed, model
     until(ended, every=0.3)
     status = server_of(box)
     assert status.phase is Phase.FAILED
-    assert status.log.failure == "token-out-of-range", status.sentence
+    assert status.log.failure == "scheduler_exception", status.sentence
     assert status.log.root_cause is not None
     assert "index out of range" in status.log.root_cause
     assert "vocabulary" in status.sentence

@@ -16,7 +16,7 @@ from textual.binding import BindingType
 from textual.screen import Screen
 
 from eagle3_console import units
-from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
+from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.events import Alert, AlertRaised, Event, LogArrived, LogRestarted
 from eagle3_console.loglines import save_new
 from eagle3_console.state import ConsoleState, initial, reduce
@@ -26,7 +26,7 @@ from eagle3_console.ui.keys import ACTS, KEYS
 from eagle3_console.ui.widgets.dashboard import Dashboard
 from eagle3_console.ui.widgets.dialog import AskDialog, Choice, HelpScreen
 from eagle3_console.ui.widgets.log_panel import LogPanel
-from eagle3_remote.protocol import Phase
+from eagle3_remote.protocol import STARTING, Phase
 
 _DOWN = (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED)
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from textual.content import Content
 
 from eagle3_console import units
-from eagle3_console.alerts import STARTING, ranks
+from eagle3_console.alerts import ranks
 from eagle3_console.events import Alert, Level, Status
 from eagle3_console.printable import safe
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.glyphs import Glyphs
+from eagle3_remote.protocol import STARTING
 
 MUTED = "$foreground-muted"
 LEVEL_STYLE: dict[Level, str] = {"info": "", "warning": "$text-warning", "error": "$text-error"}

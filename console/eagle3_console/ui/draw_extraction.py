@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from eagle3_console import units
-from eagle3_console.alerts import EXTRACTING, SERVING, STARTING
+from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
-from eagle3_remote.protocol import ArrayStatus, ExtractState, ExtractStatus, TaskState
+from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractState, ExtractStatus, TaskState
 
 _STATE_STYLE = {
     ExtractState.RUNNING: "$text-success",

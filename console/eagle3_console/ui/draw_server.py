@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from textual.content import Content
 
 from eagle3_console import units
-from eagle3_console.alerts import SERVING, STARTING
+from eagle3_console.alerts import SERVING
 from eagle3_console.ui.draw import MUTED, View, flow, patch_words, words, wrap
-from eagle3_remote.protocol import Phase, ServerMetrics, ServerStatus, Snapshot
+from eagle3_remote.protocol import STARTING, Phase, ServerMetrics, ServerStatus, Snapshot
 
 PHASE_NAMES = {
     Phase.SPAWNING: "spawn",
     Phase.INITIALISING: "init",
+    Phase.DOWNLOADING: "download",
     Phase.LOADING_WEIGHTS: "weights",
     Phase.FINISHING_WEIGHTS: "finish weights",
     Phase.ALLOCATING_KV_CACHE: "kv cache",
+    Phase.WARMING_KERNELS: "kernels",
     Phase.CAPTURING: "capture",
     Phase.HTTP_UP: "http",
     Phase.WARMING_UP: "warm-up",

@@ -80,6 +80,7 @@ from eagle3_remote.protocol.extract import (
 from eagle3_remote.protocol.foreign import ForeignServer, Patched
 from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
 from eagle3_remote.protocol.server import (
+    STARTING,
     LaunchPlan,
     PatchMarker,
     Phase,
@@ -113,6 +114,7 @@ __all__ = [
     "E_SERVER",
     "MAX_LINE_BYTES",
     "PROTOCOL_VERSION",
+    "STARTING",
     "ArraySpec",
     "ArrayStatus",
     "BenchReport",

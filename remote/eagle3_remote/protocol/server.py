@@ -9,14 +9,16 @@ from eagle3_remote.protocol.jobs import JobStatus
 
 
 class Phase(str, enum.Enum):
-    """Where the SGLang server is, as a stable machine word; `SENTENCES` has the human one."""
+    """Where the SGLang server is, as a stable machine word; `ServerStatus.sentence` has the human one."""
 
     NOT_RUNNING = "not-running"
     SPAWNING = "spawning"
     INITIALISING = "initialising"
+    DOWNLOADING = "downloading"
     LOADING_WEIGHTS = "loading-weights"
     FINISHING_WEIGHTS = "finishing-weights"
     ALLOCATING_KV_CACHE = "allocating-kv-cache"
+    WARMING_KERNELS = "warming-kernels"
     CAPTURING = "capturing"
     HTTP_UP = "http-up"
     WARMING_UP = "warming-up"
@@ -28,6 +30,22 @@ class Phase(str, enum.Enum):
     STOPPING = "stopping"
     EXITED = "exited"
     FAILED = "failed"
+
+
+STARTING = (
+    Phase.SPAWNING,
+    Phase.INITIALISING,
+    Phase.DOWNLOADING,
+    Phase.LOADING_WEIGHTS,
+    Phase.FINISHING_WEIGHTS,
+    Phase.ALLOCATING_KV_CACHE,
+    Phase.WARMING_KERNELS,
+    Phase.CAPTURING,
+    Phase.HTTP_UP,
+    Phase.WARMING_UP,
+)
+"""The phases of a start in their usual order. A server may skip some, and go back: a draft model is loaded after the
+target's KV cache, and SGLang 0.5.20 and newer may commit the weights after graph capture."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +117,10 @@ class ServerLog:
     shard_rate: str | None = None
     """As tqdm printed it: ``8.00it/s`` or ``4.04s/it``."""
     shard_eta: str | None = None
+    slowest_rank: str | None = None
+    """While some ranks have loaded and others have not: one that has not. Afterwards: the one that took longest."""
+    waiting_ranks: tuple[str, ...] = ()
+    """Ranks that still load while others have finished."""
     model_class: str | None = None
     max_total_tokens: int | None = None
     chunked_prefill_size: int | None = None
@@ -112,9 +134,13 @@ class ServerLog:
     cached_tokens: int = 0
     """Largest ``#cached-token`` of any prefill batch: above 0 means that the radix cache dropped rows."""
     failure: str | None = None
-    """Machine word of the cause, for example ``gpu-oom``."""
+    """Machine word of the cause, for example ``cuda_oom``."""
     root_cause: str | None = None
-    """The line of the log that says it."""
+    """The line of the log that says it, without its prefix."""
+    failed_rank: str | None = None
+    """The rank that said it, as the log names it (``TP3``, ``DP1 TP0``, ``rank 3``); `None`: it does not say."""
+    certain: bool = False
+    """The log names the cause in so many words, on the way down; otherwise it is the likeliest reading."""
     advice: str | None = None
     last_line: str = ""
 

@@ -8,7 +8,6 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Footer
 
-from eagle3_console.alerts import STARTING
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
@@ -18,7 +17,7 @@ from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.widgets.log_panel import LogPanel
 from eagle3_console.ui.widgets.panel import Bar, Lines, Panel, PlotPanel
 from eagle3_console.units import clock
-from eagle3_remote.protocol import Phase
+from eagle3_remote.protocol import STARTING, Phase
 
 _TITLES = {1: "Server", 2: "Extraction", 3: "Box", 5: "Events"}
 
