@@ -7,7 +7,20 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from eagle3_console.commands import bench, dataset, explain, export, extract, job, log, merge, profile, server, space, stack
+from eagle3_console.commands import (
+    bench,
+    dataset,
+    explain,
+    export,
+    extract,
+    job,
+    log,
+    merge,
+    profile,
+    server,
+    space,
+    stack,
+)
 from eagle3_console.commands.context import complain, make_plan, make_session
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
