@@ -46,6 +46,17 @@ async def settled(pilot: Pilot[None]) -> None:
     await pilot.pause(0.02)
 
 
+async def appears(pilot: Pilot[None], text: str) -> None:
+    """What is drawn later than the rest: on a busy machine a moment is not enough."""
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    for _ in range(200):
+        if text in text_of(app):
+            return
+        await pilot.pause(0.05)
+    raise AssertionError(f"{text!r} does not appear in\n{text_of(app)}")
+
+
 @pytest.mark.parametrize(
     ("scene", "key", "call"),
     [
@@ -91,8 +102,7 @@ async def test_a_start_shows_the_exact_line_first() -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         await settled(pilot)
         await pilot.press("s")
-        await settled(pilot)
-        assert "env A=1 python -m sglang.launch_server --disable-radix-cache" in text_of(app)
+        await appears(pilot, "env A=1 python -m sglang.launch_server --disable-radix-cache")
         assert "# why: [it] is so" in text_of(app)
         assert controller.calls == []
         await pilot.press("s")
@@ -106,8 +116,7 @@ async def test_a_line_that_the_box_refuses_shows_why() -> None:
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press("s")
-        await settled(pilot)
-        assert "SGLang 0.5.9 has no --atention-backend." in text_of(app)
+        await appears(pilot, "SGLang 0.5.9 has no --atention-backend.")
         await pilot.press("escape")
         await settled(pilot)
         assert controller.calls == []
@@ -360,7 +369,7 @@ async def test_the_screen_follows_the_events() -> None:
         assert "shown as of 08:00:01" in shown
         assert "trying again in 2 s" in shown
         assert "3,731 / 10,000" in shown
-        assert "r reconnect" in shown
+        await appears(pilot, "r reconnect")  # the footer is built anew
 
 
 @pytest.mark.parametrize("scene", sorted(SCENES))
