@@ -39,6 +39,8 @@ class Plan:
     """Have the box start a crashed server again while an extraction runs."""
     ready_within: float = 3600.0
     """Seconds without any progress of the loading server after which it counts as stuck."""
+    said: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
+    """Which of these the command line or its profile named: a default that was named wins over the last server's value."""
 
     def query(self) -> DoctorQuery:
         """What the doctor shall look at."""
@@ -92,12 +94,14 @@ def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
         plan,
         model=plan.model or last.model,
         python=plan.python or last.python,
-        tp=plan.tp if plan.tp != Plan.tp else last.tp,
-        port=plan.port if plan.port != Plan.port else last.port,
+        tp=plan.tp if "tp" in plan.said or plan.tp != Plan.tp else last.tp,
+        port=plan.port if "port" in plan.said or plan.port != Plan.port else last.port,
         boundaries=plan.boundaries or last.boundaries,
         final=plan.final or last.final,
         dump_dir=plan.dump_dir or last.dump_dir,
-        tokens_in_flight=plan.tokens_in_flight or last.tokens_in_flight,
+        tokens_in_flight=plan.tokens_in_flight
+        if "tokens_in_flight" in plan.said or plan.tokens_in_flight
+        else last.tokens_in_flight,
         share_gpus=plan.share_gpus or last.share_gpus,
         server_args=plan.server_args or last.extra_args,
         server_env=plan.server_env or last.env,

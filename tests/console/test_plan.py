@@ -29,3 +29,9 @@ def test_what_is_named_wins() -> None:
     )
     pre = ServerSpec("/m", "/p", final="pre")
     assert restart_plan(Plan(final="post"), pre).final == "post"
+
+
+def test_a_default_that_is_named_wins_over_the_last_server() -> None:
+    named = restart_plan(Plan(tp=1, port=30000, tokens_in_flight=0, said=frozenset({"tp", "port"})), LAST)
+    assert (named.tp, named.port) == (1, 30000)
+    assert restart_plan(Plan(), LAST).tp == 8

@@ -192,6 +192,15 @@ def test_the_command_line_wins_over_the_profile_and_the_profile_over_the_default
         """
     )
     assert plan_of() == Plan()
+    assert plan_of().said == frozenset()
+    assert plan_of("--profile=mine", "--port=30000").said == {
+        "model",
+        "tp",
+        "python",
+        "boundaries",
+        "tokens_in_flight",
+        "port",
+    }
     assert plan_of("--profile=mine") == Plan(
         model="/models/m",
         python="/venv/bin/python",

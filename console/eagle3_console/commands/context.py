@@ -44,6 +44,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         on_bad=args.on_bad,
         server_args=tuple(args.server_arg),
         server_env=dict(args.server_env),
+        said=getattr(args, "said", frozenset()),
         server_url=getattr(args, "server_url", ""),
         extra_key=getattr(args, "extra_key", False),
         share_gpus=args.share_gpus,

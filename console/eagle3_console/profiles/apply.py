@@ -33,11 +33,14 @@ def with_profile(args: argparse.Namespace) -> argparse.Namespace:
     Raises:
         UsageError: the profile is unknown or has mistakes.
     """
-    if not hasattr(args, "profile"):
+    if not hasattr(args, "profile") or hasattr(args, "said"):
         return args
     profile = load(args.profile) if args.profile else None
     said = vars(args)
     filled: dict[str, Any] = {}
+    named = {name for name in _OPTIONS if said.get(name) is not None}
+    if profile is not None:
+        named |= profile.options.keys()
     for name in _OPTIONS:
         value = said.get(name)
         if value is None and profile is not None:
@@ -47,7 +50,7 @@ def with_profile(args: argparse.Namespace) -> argparse.Namespace:
         filled["python"] = args.python or profile.options.get("python", "")
         filled["server_arg"] = [*_flags(profile, args.server_arg), *args.server_arg]
         filled["server_env"] = [*(pair for pair in profile.env.items()), *args.server_env]
-    return argparse.Namespace(**{**said, **filled, "profile": ""})
+    return argparse.Namespace(**{**said, **filled, "profile": "", "said": frozenset(named)})
 
 
 def _flags(profile: Profile, said: Iterable[str]) -> list[str]:
