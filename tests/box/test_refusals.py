@@ -108,6 +108,11 @@ def test_the_gpus_are_taken_and_by_whom(release: Path, home: Path, spec: ServerS
             box.call("server.plan", **encode(dataclasses.replace(spec, **change)))  # type: ignore[arg-type]
 
 
+def test_a_parser_that_cannot_be_asked_is_said_and_stops_nothing(box: AgentProcess, spec: ServerSpec) -> None:
+    plan = box.ask(LaunchPlan, "server.plan", **encode(spec))
+    assert plan.notes[-1].startswith("arguments NOT checked: its argument parser cannot be loaded (")
+
+
 def extraction(home: Path, release: Path, url: str, dump_dir: str) -> jobs.Job:
     line = [sys.executable, "-c", "import time; time.sleep(600)"]
     message = {"data": "d", "out": "/o", "server_url": url, "dump_dir": dump_dir}

@@ -72,7 +72,11 @@ def plan_options() -> argparse.ArgumentParser:
     )
     group.add_argument("--samples", metavar="N", type=natural, default=None, help="only the first N (default: all)")
     group.add_argument(
-        "--tokens-in-flight", metavar="N", type=natural, default=None, help="default: four prefill chunks"
+        "--tokens-in-flight",
+        metavar="N",
+        type=natural,
+        default=None,
+        help="default: four prefill chunks of the server; the server that is started for it gets chunks of a quarter",
     )
     group.add_argument(
         "--on-bad", choices=("skip", "stop"), default=None, help="a bad input line: skip it (default) or stop"
