@@ -8,6 +8,7 @@ from typing import Any
 
 from eagle3_console import __version__, units
 from eagle3_console.flow import RunResult
+from eagle3_console.trainers import trainer_lines
 from eagle3_remote import protocol
 from eagle3_remote.protocol import ExtractReport, ExtractState, LaunchPlan, Problem, VerifyReport
 
@@ -113,9 +114,4 @@ def _problem_lines(problems: tuple[Problem, ...], count: int) -> list[str]:
 def _next_lines(report: ExtractReport) -> list[str]:
     if report.status.state is not ExtractState.FINISHED:
         return ["* Resume with the same 'extract start' command: what is stored stays stored."]
-    return [
-        f"* speculators (0.5 and newer) reads {report.dataset} as it is: give it as the data path, with --on-missing raise.",
-        "* The final state is stored "
-        + ("before" if report.manifest.get("final") == "pre" else "after")
-        + " the last norm; the layers are boundaries: the number of decoder layers done.",
-    ]
+    return trainer_lines(report.manifest, report.dataset)
