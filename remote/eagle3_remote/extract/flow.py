@@ -13,6 +13,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import os
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -79,6 +80,8 @@ class Flow:
         """Why the run has paused by itself until a person says go on."""
         self._wishes = control.Wishes()
         self._end: BaseException | None = None
+        self._first_sent: float | None = None
+        self._before, self._cpu = reporter.counts, sum(os.times()[:2])
         self._dtype: str | None = journal.get("dtype")
         self._known_dump = journal.get("dump") is not None
         self._runs: list[str] = journal.get("runs") or []
@@ -124,12 +127,23 @@ class Flow:
                 await self._storer.commit()
                 for entry in self._suspects:
                     await self._storer.note(functools.partial(self._journal.set_state, entry.line, WAITING))
+                self._note_rate()
                 await self._last_sweep()
             finally:
                 self._threads.shutdown()
                 self._storer.shutdown()
         if self._end is not None:
             raise self._end
+
+    def _note_rate(self) -> None:
+        """What this run did, from its first request to its last durable row."""
+        if self._first_sent is None:
+            return
+        seconds = max(time.monotonic() - self._first_sent, 1e-3)
+        now, cpu = self._reporter.counts, sum(os.times()[:2]) - self._cpu
+        samples, tokens = now.stored - self._before.stored, now.tokens_stored - self._before.tokens_stored
+        self._journal.put("flow", {"seconds": seconds, "samples": samples, "tokens": tokens, "cpu_seconds": cpu})
+        say(f"{samples} samples, {tokens} tokens in {seconds:.1f} s: {tokens / seconds:.0f} tokens/s.")
 
     @property
     def _over(self) -> bool:
@@ -243,6 +257,7 @@ class Flow:
         await self._storer.note(lambda: self._journal.set_state(entry.line, SENT))
         if self._reporter.state is not ExtractState.RUNNING:
             self._reporter.enter(ExtractState.RUNNING, "Extracting.")
+        self._first_sent = self._first_sent or time.monotonic()
         lane.budget.take(entry.tokens, self._plan.shape.file_bytes(entry.tokens))
         task = asyncio.create_task(self._one(dataclasses.replace(entry, attempts=entry.attempts + 1), lane, lane.alone))
         self._tasks.add(task)
