@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from eagle3_remote.extract import byhand
 from eagle3_remote.extract.errors import EXIT_NOT_FIT, ExtractionError
-from eagle3_remote.extract.policy import Tuning
+from eagle3_remote.extract.policy import ENV_TUNING, Tuning, tuning_of
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.protocol import ExtractSpec, ExtractState, decode
 
@@ -67,7 +67,7 @@ def main(argv: Sequence[str], tuning: Tuning | None = None) -> int:
         check_packages()
         from eagle3_remote.extract.run import extract
 
-        return extract(run_dir, spec, reporter, tuning)
+        return extract(run_dir, spec, reporter, tuning or tuning_of(os.environ.get(ENV_TUNING, "")))
     except ExtractionError as error:
         reporter.enter(ExtractState.FAILED, str(error))
         return error.exit_code

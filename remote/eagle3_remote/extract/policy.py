@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 from eagle3_remote.extract.checks import EXPLANATIONS
 from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError, SampleFailure
@@ -33,6 +35,31 @@ class Tuning:
     """Seconds over which stored files are made durable and journalled together."""
     sweep_every: float = 10.0
     """Seconds between looks for dumps that came too late."""
+
+
+ENV_TUNING = "EAGLE3_EXTRACT_TUNING"
+"""Other patience for one box, for example ``min_timeout=600,threads=16``: names and numbers of `Tuning`."""
+
+
+def tuning_of(text: str) -> Tuning:
+    """Read the value of `ENV_TUNING`.
+
+    Raises:
+        ExtractionError: a name or a number that means nothing.
+    """
+    kinds: dict[str, Callable[[str], float]] = {
+        field.name: int if isinstance(field.default, int) else float for field in dataclasses.fields(Tuning)
+    }
+    values: dict[str, Any] = {}
+    for part in filter(None, text.replace(" ", "").split(",")):
+        name, _, value = part.partition("=")
+        try:
+            values[name] = kinds[name](value)
+        except (KeyError, ValueError):
+            raise ExtractionError(
+                f"{ENV_TUNING} says {part!r}: known are {', '.join(kinds)}, each with a number."
+            ) from None
+    return dataclasses.replace(Tuning(), **values)
 
 
 class Failures:
