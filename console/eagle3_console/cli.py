@@ -83,6 +83,15 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
         default="",
         help="the dataset, a directory on the box (default: the newest extraction's)",
     )
+    verify.add_argument(
+        "--server",
+        metavar="URL",
+        nargs="?",
+        const="running",
+        default="",
+        help="ask a live server too: its probes, and some rows again (without a URL: the server that runs)",
+    )
+    verify.add_argument("--dump-dir", metavar="DIR", default="", help="of a server that somebody else started")
     report = sub.add_parser("report", parents=[link, output], help="what was made, how, and what comes next")
     report.add_argument("--job", default="", help="an extraction by its job id (default: the newest)")
     export.add(sub, link, output)

@@ -26,6 +26,7 @@ from eagle3_remote.protocol import (
     ServerStatus,
     Snapshot,
     StopReport,
+    VerifyQuery,
     VerifyReport,
 )
 
@@ -270,10 +271,14 @@ class Flow:
             error.exit_code = ExitCode.FINISHED_WITH_BAD
         raise error
 
-    async def verify(self, dataset: str) -> VerifyReport:
-        """Check the dataset on disk against its manifest; faults are in the report, not raised."""
+    async def verify(self, dataset: str, server: str = "", dump_dir: str = "") -> VerifyReport:
+        """Check the dataset on disk against its manifest, and some rows against a live server (``running``, or a URL).
+
+        Faults are in the report, not raised.
+        """
         self._step("verify", "running")
-        verify = await self.watcher.call("verify", {"dataset": dataset}, VerifyReport, wait=_VERIFY_SECONDS)
+        query = VerifyQuery(dataset, server, dump_dir)
+        verify = await self.watcher.call("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
         text = f"{verify.samples} samples, {verify.problem_count} faults"
         self._step("verify", "done" if verify.ok else "failed", text)
         return verify

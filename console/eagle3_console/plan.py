@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 
-from eagle3_remote.protocol import DoctorQuery, ExtractSpec, ServerSpec
+from eagle3_remote.protocol import DoctorQuery, ExtractServer, ExtractSpec, ServerSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,10 @@ class Plan:
     share_gpus: bool = False
     watch: bool = False
     """Have the box start a crashed server again while an extraction runs."""
+    servers: tuple[str, ...] = ()
+    """URLs of further patched servers on the box, for the same extraction."""
+    on_trouble: str = "stop"
+    """What three failures of one kind in a row do: ``stop`` where somebody waits for the exit code, else ``pause``."""
     ready_within: float = 3600.0
     """Seconds without any progress of the loading server after which it counts as stuck."""
     said: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
@@ -80,6 +84,8 @@ class Plan:
             model=self.model if self.server_url else "",
             python=self.python if self.server_url else "",
             extra_key=self.extra_key,
+            servers=tuple(ExtractServer(url, "") for url in self.servers),
+            on_trouble=self.on_trouble,
         )
 
     def on_cpu(self) -> bool:

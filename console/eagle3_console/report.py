@@ -94,6 +94,8 @@ def _verify_lines(verify: VerifyReport) -> list[str]:
     verdict = "every file is as the manifest says" if verify.ok else f"{verify.problem_count:,} faults"
     head = f"Verified {verify.samples:,} samples, {units.gb_and_gib(verify.bytes)} in {units.duration(verify.seconds)}: {verdict}."
     lines = ["## Check", "", head, *_problem_lines(verify.problems, verify.problem_count)]
+    lines += [f"* live server, {probe.name}: {probe.result}: {probe.sentence}" for probe in verify.probes]
+    lines += [f"* not checked: {text}" for text in verify.unchecked]
     if verify.ok and not verify.complete:
         lines.append("It is not a whole dataset yet: finish it with the same 'extract start' command.")
     return lines

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from eagle3_remote import attach, jobs, shortjobs, stopping
+from eagle3_remote.extract import control
 from eagle3_remote.protocol import (
+    ControlReport,
+    ExtractServer,
     ExtractSpec,
+    ExtractWish,
+    JobState,
     JobStatus,
     ServerStatus,
     StopReport,
+    VerifyQuery,
     encode,
 )
 from eagle3_remote.rpc import Refused
@@ -44,12 +51,16 @@ class ExtractControl:
             Refused: no fit server runs, a path is wrong, or an extraction runs already.
             ServerFault: the server does not answer the probe.
         """
-        if attach.is_ours(server, asked.server_url):
-            fit = attach.own(server, asked)
-        else:
-            fit = attach.others(self._home, asked)
+        fit = self._fit(asked, server)
+        more = [
+            self._fit(dataclasses.replace(asked, server_url=one.url, dump_dir=one.dump_dir), server)
+            for one in asked.servers
+        ]
         with jobs.exclusive(self._home):
             spec = self._filled(asked, fit)
+            for one in more:
+                self._filled(asked, one)  # the same boundaries, and the same side of the final norm
+            spec = dataclasses.replace(spec, servers=tuple(ExtractServer(one.url, one.dump_dir) for one in more))
             _check_paths(spec)
             self._check_free(spec)
             code = (
@@ -98,19 +109,53 @@ class ExtractControl:
             )
         return StopReport(job.id, True, f"Job {job.id} finished what was in flight and ended; it can be resumed.")
 
-    def verify(self, dataset: str) -> Any:
-        """An encoded `VerifyReport`: the dataset re-checked against its own manifest.
+    def control(self, wish: ExtractWish) -> ControlReport:
+        """Pause, resume, or another budget, noted in the job's run directory; the extraction looks there twice a second.
 
         Raises:
-            Refused: no such dataset, or no Python to check it with is known, or the check itself failed.
+            Refused: there is no such job, none runs, or the wish means nothing.
         """
-        path = _absolute(dataset)
+        with jobs.exclusive(self._home):  # two consoles do not wish at the same time
+            job = self._job(wish.job, running=True)
+            if jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING):
+                raise Refused(f"Job {job.id} does not run any more: start the extraction again to go on.")
+            place = str(job.run_dir)
+            try:
+                if wish.action == "pause":
+                    control.pause(place)
+                    text = "pauses: what is in flight is finished, nothing more is sent. 'extract resume' goes on"
+                elif wish.action == "resume":
+                    control.resume(place)
+                    text = "goes on"
+                elif wish.action == "budget" and wish.tokens >= 0:
+                    control.budget(place, wish.tokens)
+                    tokens = f"{wish.tokens} tokens" if wish.tokens else "as many tokens as it was started with"
+                    text = f"lets {tokens} be in flight at each server from now on"
+                else:
+                    raise Refused(f"An extraction can pause, resume or get a budget of tokens, not {wish.action!r}.")
+            except OSError as error:
+                raise Refused(f"{place} cannot be written: {error.strerror}.") from error
+        return ControlReport(job.id, f"Job {job.id} {text}.")
+
+    def verify(self, asked: VerifyQuery, server: Callable[[], ServerStatus]) -> Any:
+        """An encoded `VerifyReport`: the dataset re-checked against its own manifest, and some rows against a live server.
+
+        Raises:
+            Refused: no such dataset, no Python to check it with is known, the server is not fit, or the check itself failed.
+            ServerFault: the server does not answer.
+        """
+        path = _absolute(asked.dataset)
         if not os.path.isdir(path):
             raise Refused(f"There is no dataset directory {path} on this box.")
         job = next(
             (one for one in jobs.everything(self._home, "extract") if one.spec["message"].get("out") == path), None
         )
-        return shortjobs.run(self._release, shortjobs.python_of(self._home, job), "extract.verify", path)
+        words = []
+        if asked.server:
+            url = "" if asked.server == "running" else asked.server
+            fit = self._fit(ExtractSpec("", "", server_url=url, dump_dir=asked.dump_dir, extra_key=True), server())
+            words = ["--server", fit.url, "--dump-dir", fit.dump_dir, *(["--extra-key"] if fit.extra_key else [])]
+        return shortjobs.run(self._release, shortjobs.python_of(self._home, job), "extract.verify", path, *words)
 
     def report(self, job_id: str | None) -> Any:
         """An encoded `ExtractReport` of one extraction; `None`: the one that runs, else the last one.
@@ -139,6 +184,11 @@ class ExtractControl:
         if newest is None:
             raise Refused("No extraction was ever started on this box.")
         return newest
+
+    def _fit(self, asked: ExtractSpec, server: ServerStatus) -> attach.Fit:
+        if attach.is_ours(server, asked.server_url):
+            return attach.own(server, asked)
+        return attach.others(self._home, asked)
 
     def _filled(self, asked: ExtractSpec, fit: attach.Fit) -> ExtractSpec:
         marker = fit.marker
@@ -184,7 +234,7 @@ def _server_env(home: Path, fit: attach.Fit) -> dict[str, str]:
 
 
 def _check_paths(spec: ExtractSpec) -> None:
-    if not os.path.isfile(spec.data):
+    if not os.path.exists(spec.data):
         raise Refused(f"The data file {spec.data} does not exist on this box.")
     if not os.access(spec.data, os.R_OK):
         raise Refused(f"The data file {spec.data} may not be read by this user.")

@@ -35,8 +35,8 @@ def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
     )
 
 
-def run(release: Path, python: str, module: str, argument: str) -> Any:
-    """What ``main([argument])`` of `module` (below ``eagle3_remote``) prints as JSON.
+def run(release: Path, python: str, module: str, *arguments: str) -> Any:
+    """What ``main([*arguments])`` of `module` (below ``eagle3_remote``) prints as JSON.
 
     Raises:
         Refused: it could not be started, or failed; the text carries its last word.
@@ -47,7 +47,7 @@ def run(release: Path, python: str, module: str, argument: str) -> Any:
     )
     try:
         done = subprocess.run(
-            [python, "-c", code, argument],
+            [python, "-c", code, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             check=False,
@@ -62,4 +62,4 @@ def run(release: Path, python: str, module: str, argument: str) -> Any:
         if isinstance(value, dict):
             return value
     last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
-    raise Refused(f"{module} of {argument} ended with exit code {done.returncode}: {last}")
+    raise Refused(f"{module} of {arguments[0]} ended with exit code {done.returncode}: {last}")

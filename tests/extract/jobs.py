@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +84,14 @@ def _printed(python: Path, module: str, path: Path, *words: str) -> Any:
 
 def is_finished(now: ExtractStatus) -> bool:
     return now.state is ExtractState.FINISHED
+
+
+@contextlib.contextmanager
+def running(python: Path, run_dir: Path, tuning: str = QUICK) -> Iterator[subprocess.Popen[bytes]]:
+    """A job that does not outlive a test that failed."""
+    process = start(python, run_dir, tuning=tuning)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

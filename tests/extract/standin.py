@@ -53,6 +53,10 @@ class StandIn:
         self.down = False
         """While set, every connection is broken."""
         self.prompts: list[list[int]] = []
+        self.fill: Callable[[list[int], int], int] = lambda ids, attempt: 0x3F80
+        """The bf16 value that a good dump is filled with."""
+        self.dumped: Callable[[Path], None] = lambda folder: None
+        """Told of every dump before it gets its name."""
         self.release = threading.Event()
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self.http.daemon_threads = True
@@ -80,11 +84,11 @@ class StandIn:
             return 500, {"error": {"message": "CUDA error"}}
         if act == "timeout":
             self.release.wait(60)
-        self._dump(act, rid, ids)
+        self._dump(act, rid, ids, self.fill(ids, int(rid.rsplit("-", 1)[1])))
         counted = len(ids) + (act == "prompt-tokens")
         return 200, {"meta_info": {"prompt_tokens": counted, "cached_tokens": 12 * (act == "cached-tokens")}}
 
-    def _dump(self, act: str, rid: str, ids: list[int]) -> None:
+    def _dump(self, act: str, rid: str, ids: list[int], fill: int) -> None:
         if act == "dump-missing":
             return
         folder = self.dump_dir / layout.folder_name(rid)
@@ -99,9 +103,10 @@ class StandIn:
             "rows": lambda: states_bytes(ids[1:]),
             "hidden-size": lambda: states_bytes(ids, hidden=HIDDEN * 2),
             "dump-unreadable": lambda: states_bytes(ids)[:-1],
-        }.get(act, lambda: states_bytes(ids))()
+        }.get(act, lambda: states_bytes(ids, fill=fill))()
         building = self.dump_dir / f".{rid}"
         write_dump(building, states, boundaries=(3, 5, 6) if act == "layers" else (2, 4, 5))
+        self.dumped(building)
         building.rename(folder)
 
 

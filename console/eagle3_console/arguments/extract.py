@@ -25,8 +25,29 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
         default="",
         help="through a patched server on the box that somebody else started, as 'server status --all' shows it",
     )
+    start.add_argument(
+        "--server",
+        metavar="URL",
+        action="append",
+        default=[],
+        help="one more patched server on the box for the same extraction, may be repeated",
+    )
+    start.add_argument(
+        "--on-trouble",
+        choices=("pause", "stop"),
+        default="",
+        help="three failures of one kind in a row (default: pause until 'extract resume'; with --wait: stop)",
+    )
     extra_key(start)
     watch(start)
+    extract.add_parser(
+        "pause", parents=[link, output], help="finish what is in flight, send nothing more until 'resume'"
+    )
+    extract.add_parser("resume", parents=[link, output], help="go on after a pause")
+    budget = extract.add_parser(
+        "budget", parents=[link, output], help="change how many tokens are in flight, while it runs"
+    )
+    budget.add_argument("tokens", metavar="N", type=natural, help="at each server; 0: as it was started with")
     stop = extract.add_parser("stop", parents=[link, output], help="finish what is in flight, then stop; resumable")
     status = extract.add_parser("status", parents=[link, output], help="how far it is")
     status.add_argument("--watch", action="store_true", help="of an array: tell until no task runs or waits any more")

@@ -49,6 +49,9 @@ def make_plan(args: argparse.Namespace) -> Plan:
         extra_key=getattr(args, "extra_key", False),
         share_gpus=args.share_gpus,
         watch=getattr(args, "watch_server", False),
+        servers=tuple(getattr(args, "server", ())),
+        on_trouble=getattr(args, "on_trouble", "")
+        or ("stop" if getattr(args, "wait", args.command != "open") else "pause"),
     )
 
 

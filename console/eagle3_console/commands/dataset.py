@@ -21,7 +21,7 @@ async def verify(args: argparse.Namespace) -> int:
             if extract is None or extract.spec is None:
                 raise UsageError("No extraction of ours is known on the box: name the dataset with --out.")
             dataset = extract.spec.out
-        checked = await flow.verify(dataset)
+        checked = await flow.verify(dataset, args.server, args.dump_dir)
         if args.json:
             print_json(checked)
         else:

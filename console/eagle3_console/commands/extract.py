@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from eagle3_console.commands import array
+from eagle3_console.commands import array, steer
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
 from eagle3_console.errors import BoxRefused
 from eagle3_console.events import Narration
@@ -72,4 +72,5 @@ COMMANDS = {
     "extract stop": extract_stop,
     "extract status": extract_status,
     "extract submit": array.submit,
+    **steer.COMMANDS,
 }

@@ -387,7 +387,7 @@ class Flow:
         if verdict is None:
             return
         if self._plan.spec.on_trouble == "pause":
-            self._trouble = f"Paused: {verdict} Or go on with 'extract resume'."
+            self._trouble = self._trouble or f"Paused: {verdict} Or go on with 'extract resume'."
         else:
             self._give_up(verdict)
 

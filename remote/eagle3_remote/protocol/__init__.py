@@ -20,7 +20,8 @@ server.foreign       {}                                                         
 server.stop_foreign  pid: int, confirm: str (the box's host name)                    `StopReport`
 extract.start        `ExtractSpec`                                                   `JobStatus`
 extract.stop         job: str | null                                                 `StopReport`
-verify               dataset: str                                                    `VerifyReport`
+extract.control      `ExtractWish`                                                   `ControlReport`
+verify               `VerifyQuery`                                                   `VerifyReport`
 report               job: str | null                                                 `ExtractReport`
 space                `SpaceQuery`                                                    `SpaceReport`
 space.reclaim        `ReclaimSpec`                                                   `JobStatus`
@@ -68,13 +69,16 @@ from eagle3_remote.protocol.disk import (
 )
 from eagle3_remote.protocol.export import ExportSpec, VocabMapReport, VocabMapSpec
 from eagle3_remote.protocol.extract import (
+    ControlReport,
     ExtractReport,
     ExtractServer,
     ExtractSpec,
     ExtractState,
     ExtractStatus,
+    ExtractWish,
     ProbeAnswer,
     Problem,
+    VerifyQuery,
     VerifyReport,
 )
 from eagle3_remote.protocol.foreign import ForeignServer, Patched
@@ -120,6 +124,7 @@ __all__ = [
     "BenchReport",
     "BenchRun",
     "BenchSpec",
+    "ControlReport",
     "DoctorQuery",
     "ExportSpec",
     "ExtractReport",
@@ -127,6 +132,7 @@ __all__ = [
     "ExtractSpec",
     "ExtractState",
     "ExtractStatus",
+    "ExtractWish",
     "Facts",
     "ForeignServer",
     "Found",
@@ -165,6 +171,7 @@ __all__ = [
     "Submission",
     "TaskState",
     "TaskStatus",
+    "VerifyQuery",
     "VerifyReport",
     "VocabMapReport",
     "VocabMapSpec",

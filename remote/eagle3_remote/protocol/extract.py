@@ -71,6 +71,37 @@ class ExtractSpec:
 
 
 @dataclasses.dataclass(frozen=True)
+class ExtractWish:
+    """A wish for an extraction that runs. It outlives the console."""
+
+    action: str
+    """``pause``, ``resume`` or ``budget``."""
+    tokens: int = 0
+    """With ``budget``: so many tokens in flight at each server; 0: as the extraction was started with."""
+    job: str | None = None
+    """`None`: the one that runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ControlReport:
+    """What became of the wish."""
+
+    job: str
+    sentence: str
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyQuery:
+    """Which dataset is checked, and by which server besides."""
+
+    dataset: str
+    server: str = ""
+    """Empty: files alone; ``running``: the server job of this box; else a URL."""
+    dump_dir: str = ""
+    """Of a server that somebody else started; empty: look for it."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ExtractStatus:
     """How far an extraction is. Counters are absolute, so a lost message costs nothing."""
 
