@@ -339,9 +339,12 @@ def busy_with(home: Path, url: str) -> jobs.Job | None:
     """The extraction job that goes through a server at this address now."""
     port = _address(url)[1] if url else 0
     for job in jobs.living(home, "extract"):
-        with contextlib.suppress(Refused):
-            if _address(str(job.spec["message"].get("server_url", "")))[1] == port:
-                return job
+        message = job.spec["message"]
+        more = message.get("servers") or []
+        for one in [message.get("server_url", ""), *(server.get("url", "") for server in more)]:
+            with contextlib.suppress(Refused):
+                if _address(str(one))[1] == port:
+                    return job
     return None
 
 

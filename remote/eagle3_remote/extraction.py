@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class ExtractControl:
             spec = self._filled(asked, fit)
             for one in more:
                 self._filled(asked, one)  # the same boundaries, and the same side of the final norm
-            spec = dataclasses.replace(spec, servers=tuple(ExtractServer(one.url, one.dump_dir) for one in more))
+            spec = with_more(spec, more)
             _check_paths(spec)
             self._check_free(spec)
             code = (
@@ -226,6 +226,15 @@ class ExtractControl:
             raise Refused(
                 f"Job {job.id} extracts into {out}, and one extraction runs at a time: wait for its end, or stop it first."
             )
+
+
+def with_more(spec: ExtractSpec, more: Sequence[attach.Fit]) -> ExtractSpec:
+    """An extraction through further servers; where one of them has the radix cache on, each request gets a key."""
+    return dataclasses.replace(
+        spec,
+        servers=tuple(ExtractServer(one.url, one.dump_dir) for one in more),
+        extra_key=spec.extra_key or any(one.extra_key for one in more),
+    )
 
 
 def _server_env(home: Path, fit: attach.Fit) -> dict[str, str]:

@@ -17,7 +17,8 @@ import pytest
 
 from eagle3_patch import layout
 from eagle3_remote import attach, foreign, foreigncalls, identity
-from eagle3_remote.protocol import ExtractSpec, Patched
+from eagle3_remote.extraction import with_more
+from eagle3_remote.protocol import ExtractSpec, Patched, PatchMarker
 from eagle3_remote.rpc import Refused
 from eagle3_remote.serverinfo import extra_key_works, unfit_for_extra_key, unfit_settings
 from tests.box.client import until
@@ -178,6 +179,17 @@ def test_its_own_interpreter_is_found_by_a_bare_name_as_well(start: Start, tmp_p
     assert attach._interpreters(bare) == [sys.executable]
     script = dataclasses.replace(one, argv=("/venv/bin/python3", "/venv/bin/sglang", "serve"))
     assert attach._interpreters(script) == ["/venv/bin/python3", "/venv/bin/python"]
+
+
+def test_one_server_with_the_cache_on_among_several_gives_every_request_a_key() -> None:
+    spec = ExtractSpec(data="/d", out="/o", server_url="http://127.0.0.1:1", dump_dir="/one")
+    marker = PatchMarker("1", "0.5.23", "M", 8, 64, (2, 4, 5), "pre", 0, 1, True)
+    off = attach.Fit("http://127.0.0.1:2", "/two", "/p", "/m", marker, None, False, "0.5.23")
+    on = dataclasses.replace(off, url="http://127.0.0.1:3", dump_dir="/three", extra_key=True)
+    assert not with_more(spec, [off]).extra_key
+    both = with_more(spec, [off, on])
+    assert both.extra_key
+    assert [(one.url[-1], one.dump_dir) for one in both.servers] == [("2", "/two"), ("3", "/three")]
 
 
 @pytest.mark.parametrize("url", ["http://localhost:5", "localhost:5", "http://127.0.0.1:5", "http://[::1]:5"])

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from eagle3_patch import layout
 from eagle3_remote import probe, serverinfo
@@ -97,7 +98,7 @@ def read(argv: Sequence[str]) -> tuple[str, ExtractSpec]:
         limit=args.samples,
         tokens_in_flight=args.tokens_in_flight,
         on_bad=args.on_bad,
-        extra_key=not info.get("disable_radix_cache", False),
+        extra_key=not info.get("disable_radix_cache", False) and _keyed(info),
         duplicates=args.duplicates,
         shuffle=args.shuffle,
         shard=args.shard,
@@ -108,6 +109,11 @@ def read(argv: Sequence[str]) -> tuple[str, ExtractSpec]:
     with open(os.path.join(dataset.ours, "spec.json"), "w", encoding="utf-8") as file:
         json.dump({"message": encode(spec)}, file, indent=1)
     return dataset.ours, spec
+
+
+def _keyed(info: dict[str, Any]) -> bool:
+    """Whether requests under keys of their own are kept apart; where they are not, the cache itself is refused later."""
+    return serverinfo.unfit_for_extra_key(info, str(info.get("version") or "")) is None
 
 
 def _learn(url: str, dump_dir: str) -> PatchMarker:
