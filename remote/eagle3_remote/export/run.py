@@ -25,8 +25,8 @@ from eagle3_remote.extract.facts import read_model
 from eagle3_remote.protocol import ExportSpec
 from eagle3_remote.work import Progress
 
-THREADS = 4
-"""One core makes about 0.9 GB/s of torch's files, four keep a fast local disk busy."""
+THREADS = max(2, min(8, (os.cpu_count() or 2) // 2))
+"""Writers at once. Each holds up to three times its sample; with the norm or a quantisation it is the cores that limit."""
 _POLL = 2.0
 """Seconds between two looks at a full disk."""
 _OTHER_FILES = 64
