@@ -177,7 +177,7 @@ def test_a_flipped_bit_in_the_source_is_not_handed_on(dataset: Path, python: Pat
     path.write_bytes(raw)
     said = exports.refused(python, tmp_path / "run", ExportSpec(str(copy), "pt", str(tmp_path / "out")))
     assert "the bytes of hs_7.safetensors are not those that were stored" in said
-    assert not (tmp_path / "out/req_7").exists()
+    assert not (tmp_path / "out/sample_7").exists()
 
 
 def test_post_is_never_turned_into_pre(dataset: Path, python: Path, tmp_path: Path) -> None:

@@ -198,7 +198,7 @@ def modelopt(judge: Judge, export: str) -> None:
 
 def plain(judge: Judge, export: str) -> None:
     """Scripts that read ``aux_<n>.pt`` and ``final.pt``: torch.load and nothing else."""
-    for folder in Path(export).glob("req_*"):
+    for folder in Path(export).glob("sample_*"):
         read = {path.stem: torch.load(path, weights_only=True) for path in folder.glob("*.pt")}
         meta = json.loads((folder / "meta.json").read_text())
         aux = torch.cat([read[f"aux_{layer}"] for layer in range(len(meta["boundaries"]))], 1)

@@ -220,7 +220,7 @@ FORMATS = {
             "pt",
             "scripts that read aux_0.pt, aux_1.pt, ... and final.pt",
             (),
-            lambda row: f"req_{row}",
+            lambda row: f"sample_{row}",
             _write_pt,
             lambda facts: facts.boundaries,
             "boundaries",
