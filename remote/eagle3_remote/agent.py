@@ -197,7 +197,7 @@ class Agent:
         if submitted is None or (started is not None and started > submitted):
             return None
         try:
-            return self._array.status(None)
+            return self._array.brief()
         except Refused:
             return None  # its folder was removed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from eagle3_remote.array import slurm
+from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.array.status import SILENT_AFTER, judge, summary
-from eagle3_remote.array.submit import script_of, submit
+from eagle3_remote.array.submit import LATEST_FILE, script_of, submit
 from eagle3_remote.protocol import (
+    MAX_LINE_BYTES,
     ArraySpec,
     ExtractSpec,
     ExtractState,
@@ -21,6 +24,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     TaskState,
     TaskStatus,
+    encode,
 )
 from eagle3_remote.rpc import Refused
 
@@ -174,3 +178,24 @@ def test_what_accounting_remembers_is_read(tmp_path: Path, monkeypatch: pytest.M
         0: slurm.Word("COMPLETED", "n1", "exit code 0:0"),
         1: slurm.Word("CANCELLED", "n2", "exit code 0:15"),
     }
+
+
+def test_a_snapshot_of_many_tasks_stays_small(tmp_path: Path) -> None:
+    """A screen asks twice a second: those that ended early come first, the rest only as far as there is room."""
+    spec, folder = wish(tmp_path, tasks=3000), ArrayFolder.of(str(tmp_path / "out"))
+    folder.root.mkdir()
+    folder.write(spec, [])
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / LATEST_FILE).write_text(str(folder.root))
+    lost = dataclasses.replace(said(TaskState.FAILED, index=2999), extract=dataclasses.replace(DONE, spec=spec.extract))
+    folder.home(2999).mkdir(parents=True)
+    folder.said(2999).write_text(json.dumps(encode(lost)))
+    control = ArrayControl(home, tmp_path)
+    now = control.brief()
+    assert now is not None
+    assert (len(now.tasks), now.tasks[0].index, now.queued, now.failed) == (64, 2999, 2999, 1)
+    assert len(json.dumps(encode(now))) < 64_000
+    whole = control.status(None)
+    assert whole is not None
+    assert len(json.dumps(encode(whole))) < MAX_LINE_BYTES

@@ -214,11 +214,11 @@ def test_plotext_is_not_loaded_before_the_first_plot() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_the_tasks_of_an_array_are_listed_those_that_ended_early_first() -> None:
+def test_the_tasks_of_an_array_are_listed_as_the_box_sends_them() -> None:
     tasks = (
-        TaskStatus(0, TaskState.FINISHED, "Finished: all 5 samples are stored.", "n1", extract=FINISHED),
-        TaskStatus(1, TaskState.EXTRACTING, "Extracting.", "n2", extract=RUNNING),
         TaskStatus(2, TaskState.LOST, "It ended without finishing: Slurm calls it NODE_FAIL.", "n3"),
+        TaskStatus(1, TaskState.EXTRACTING, "Extracting.", "n2", extract=RUNNING),
+        TaskStatus(0, TaskState.FINISHED, "Finished: all 5 samples are stored.", "n1", extract=FINISHED),
     )
     array = ArrayStatus("77", "/f", "/out", "Array 77 of 3 tasks: 1 run, 1 finished, 1 ended early.", RUNNING, tasks)
     event = arrived(READY, RUNNING)

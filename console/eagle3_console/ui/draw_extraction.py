@@ -18,7 +18,6 @@ _STATE_STYLE = {
     ExtractState.STOPPED: "$text-warning",
     ExtractState.FAILED: "$text-error",
 }
-_TASK_ORDER = {TaskState.LOST: 0, TaskState.FAILED: 0, TaskState.STOPPED: 0, TaskState.QUEUED: 2, TaskState.FINISHED: 3}
 _TASK_STYLE = {
     TaskState.LOST: "$text-error",
     TaskState.FAILED: "$text-error",
@@ -51,10 +50,9 @@ def draw_extraction(view: View) -> list[Content]:
 
 
 def _tasks(array: ArrayStatus, view: View, room: int) -> list[Content]:
-    """The array in a line, then a line a task for as many as fit: those that ended early first."""
-    ordered = sorted(array.tasks, key=lambda task: (_TASK_ORDER.get(task.state, 1), task.index))
+    """The array in a line, then a line a task for as many as fit; the box sends those that ended early first."""
     lines = [wrap(array.sentence, view.width)[0]] if room > 0 else []
-    for task in ordered[: max(0, room - 1)]:
+    for task in array.tasks[: max(0, room - 1)]:
         done = f"{task.extract.stored}/{task.extract.total}" if task.extract is not None else "-"
         where = task.node if task.state is not TaskState.QUEUED else ""
         text = f"task {task.index} {task.state.value:<10} {where} {done}  {task.sentence}"

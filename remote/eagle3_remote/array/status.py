@@ -131,7 +131,11 @@ class ArrayReader:
 def said(folder: ArrayFolder, spec: ArraySpec, index: int) -> TaskStatus:
     """The last word of one task."""
     with contextlib.suppress(ValueError):
-        return decode(TaskStatus, read_json(folder.said(index)))
+        task = decode(TaskStatus, read_json(folder.said(index)))
+        # what is the same for all is said once
+        return dataclasses.replace(
+            task, extract=task.extract and dataclasses.replace(task.extract, spec=None, job=None)
+        )
     shard = str(folder.shard(index, spec.tasks))
     return TaskStatus(index, TaskState.QUEUED, "It has not begun.", log=str(folder.log(index)), shard=shard)
 
