@@ -37,17 +37,28 @@ def entry() -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Parse and run; the exit code as `ExitCode` documents it."""
-    parser, commands = build_parser()
-    words = list(argv)
-    if not words:
-        parser.print_help(sys.stderr)
+    if not argv:
+        build_parser()[0].print_help(sys.stderr)
         return ExitCode.USAGE
-    if not words[0].startswith("-") and words[0] not in commands:
-        words.insert(0, "open")
-    args = parser.parse_args(space.with_action(words))
+    args = parse(argv)
     from eagle3_console import commands as implementation
 
     return implementation.execute(args)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The command line as a namespace; exits with a usage message where it makes no sense."""
+    parser, commands = build_parser()
+    words = list(argv)
+    if not words[0].startswith("-") and words[0] not in commands:
+        words.insert(0, "open")
+    args, rest = parser.parse_known_args(space.with_action(words))
+    # argparse takes a list of paths only directly behind HOST; a person puts them last
+    if rest and hasattr(args, "paths") and not any(word.startswith("-") for word in rest):
+        args.paths, rest = [*args.paths, *rest], []
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
 
 
 def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:

@@ -12,7 +12,7 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     merge = sub.add_parser("merge", parents=list(parents), help="join shards into one dataset without copying states")
     merge.add_argument("--out", metavar="DIR", required=True, help="the dataset to be made")
     merge.add_argument(
-        "shards",
+        "paths",
         metavar="SHARD_DIR",
         nargs="*",
         help="every shard once (default: those of the array submitted for --out)",

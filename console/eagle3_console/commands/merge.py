@@ -14,7 +14,7 @@ from eagle3_remote.protocol import JobStatus, MergeSpec
 async def merge(args: argparse.Namespace) -> int:
     """Join; the job on the box goes on without this console."""
     async with open_flow(args) as flow:
-        spec = MergeSpec(args.out, tuple(args.shards), args.by, args.python)
+        spec = MergeSpec(args.out, tuple(args.paths), args.by, args.python)
         job = await flow.session.call("merge", spec, JobStatus)
         if args.no_wait:
             if args.json:

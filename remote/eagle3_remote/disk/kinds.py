@@ -140,9 +140,7 @@ KINDS = (DATASET, DUMPS, FOREIGN_DUMPS, SPECULATORS, SPECULATORS_V1, SPECFORGE, 
 
 def recognise(path: str, files: Sequence[str], folders: Sequence[str]) -> Kind | None:
     """What the folder `path` is, by (some of) the names in it; `None`: nothing that we know."""
-    if OURS in folders and any(
-        os.path.isfile(os.path.join(path, OURS, name)) for name in ("journal.sqlite3", "manifest.json")
-    ):
+    if OURS in folders and _holds(path, OURS, ("journal.sqlite3", "manifest.json", "merge.json", "lock")):
         return DATASET
     if OWNER_FILE in files:
         return DUMPS
