@@ -92,6 +92,8 @@ class Counts:
     no_mask: int = 0
     largest: int = 0
     """Tokens of the longest valid sample."""
+    bytes_total: int = 0
+    """What the files of all valid samples take, exactly."""
 
 
 _ENTRY = "line, offset, has_mask, row, tokens, fingerprint, state, attempts, bytes, crc32"
@@ -164,6 +166,11 @@ class Journal:
         """Every fact as its JSON text, by key."""
         return self._db.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
 
+    def group(self, prefix: str) -> list[Any]:
+        """The facts whose keys begin so."""
+        found = self._db.execute("SELECT value FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
+        return [json.loads(value) for (value,) in found]
+
     def put(self, key: str, value: Any) -> None:
         """Keep a fact (any JSON value)."""
         with self._writing() as db:
@@ -205,7 +212,9 @@ class Journal:
             )
             _put(db, "reading", dataclasses.asdict(reading))
 
-    def give_rows(self, limit: int, seed: int | None) -> Iterator[Counts]:
+    def give_rows(
+        self, limit: int, seed: int | None, file_bytes: Callable[[int], int] = lambda tokens: 0
+    ) -> Iterator[Counts]:
         """Samples that were only read get the rows after the last one and wait: in the order of the input, or shuffled by `seed`.
 
         `limit` is the number of rows there may be (with a seed), or the last line that is asked for; 0: all. Yields what each step
@@ -240,6 +249,7 @@ class Journal:
                 cut=sum(cut for _, _, cut, _ in chunk),
                 no_mask=sum(not mask for *_, mask in chunk),
                 largest=max(lengths),
+                bytes_total=sum(map(file_bytes, lengths)),
             )
 
     def take_rows(self, limit: int, seed: int | None) -> None:
@@ -425,8 +435,8 @@ class Journal:
             (limit,),
         ).fetchall()
 
-    def counts(self) -> Counts:
-        """The counters, from the table."""
+    def counts(self, file_bytes: Callable[[int], int] = lambda tokens: 0) -> Counts:
+        """The counters, from the table; `file_bytes` is what the file of so many tokens takes."""
         row = self._db.execute(
             """SELECT count(*), total(state = 'stored'), total(state = 'rejected'), total(state = 'failed'),
                 total(state IN ('waiting', 'sent', 'checked')), total(tokens * (state != 'rejected')),
@@ -434,7 +444,11 @@ class Journal:
                 total(state != 'rejected' AND full_tokens > tokens), total(state != 'rejected' AND has_mask = 0),
                 coalesce(max(tokens * (state != 'rejected')), 0) FROM samples WHERE state != 'read'"""
         ).fetchone()
-        return Counts(*(int(value) for value in row))
+        lengths = self._db.execute(
+            "SELECT tokens, count(*) FROM samples WHERE state NOT IN ('read', 'rejected') GROUP BY tokens"
+        )
+        size = sum(file_bytes(tokens) * number for tokens, number in lengths)
+        return dataclasses.replace(Counts(*(int(value) for value in row)), bytes_total=size)
 
 
 def open_readonly(path: str) -> Journal:

@@ -96,14 +96,16 @@ async def make_plan(spec: ExtractSpec, dataset: ds.Dataset, client: Client, run:
         raise ExtractionError(f"{error}.") from None
     limit, why = longest_prompt(server)
     chunk = server.chunk if server.chunk > 0 else _CHUNK_WHEN_OFF
-    item = ITEM_BYTES.get(served_dtype(server, model), 2)
+    dtype = served_dtype(server, model)
+    if dtype not in ITEM_BYTES:
+        raise ExtractionError(f"The server computes in {dtype}; hidden states are kept in {', '.join(ITEM_BYTES)}.")
     return Plan(
         spec=spec,
         model=model,
         server=server,
         boundaries=boundaries,
         rules=Rules(model.vocab_size, limit, why, spec.max_seq_len),
-        shape=space.Shape(len(boundaries) + 1, model.hidden_size, item),
+        shape=space.Shape(len(boundaries) + 1, model.hidden_size, ITEM_BYTES[dtype], dtype),
         dataset=dataset,
         run=run,
         token_budget=min(spec.tokens_in_flight or 4 * chunk, server.max_total_tokens),
@@ -165,6 +167,7 @@ def feeder_of(plan: Plan, reporter: Reporter) -> Feeder:
         plan.rules,
         plan.order,
         read=reporter.read,
+        file_bytes=plan.shape.file_bytes,
         ahead=lambda: reporter.counts.waiting,
     )
 
@@ -181,7 +184,8 @@ def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     runs = journal.get("runs") or []
     swept = sweep(plan.spec.dump_dir, runs, set())
     journal.put("runs", [*runs, plan.run])
-    reporter.counts, reporter.shape = journal.counts(), plan.shape
+    reporter.counts = journal.counts(plan.shape.file_bytes)
+    reporter.begin(plan.run, plan.dataset.journal)
     notes = [
         (settled.adopted, "complete files that the journal did not know were adopted"),
         (settled.missing, "stored files were missing or had another size; their samples are extracted again"),
@@ -202,7 +206,7 @@ def read_to_the_end(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     if reporter.total_final:
         return
     counts, reading = reporter.counts, journal.reading()
-    reporter.total_final = True
+    reporter.total_final, reporter.forecast = True, None
     say(f"The input is read: {counts.total} samples, {counts.rejected} rejected, {counts.cut} cut.")
     if counts.no_mask:
         say(f"{counts.no_mask} samples have no loss_mask: all their tokens count.")
@@ -213,6 +217,12 @@ def read_to_the_end(plan: Plan, journal: Journal, reporter: Reporter) -> None:
                 f"{number} samples repeat the {name} of an earlier one"
                 + (f"; each is {done}." if name == "input_ids" else ".")
             )
+
+
+def foresee(plan: Plan, journal: Journal, reporter: Reporter) -> None:
+    """Let the totals that are told be those of the whole input, however much of it was read."""
+    reading = journal.reading()
+    reporter.forecast = forecast(plan, reporter.counts, 1.0 if reading.ended else reading.fraction)
 
 
 def forecast(plan: Plan, counts: Counts, fraction: float) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,9 +10,11 @@ import sys
 import threading
 import time
 
-from eagle3_remote.extract.journal import Counts
+from eagle3_remote.extract import history
+from eagle3_remote.extract.collect import is_full
+from eagle3_remote.extract.journal import Counts, Journal
 from eagle3_remote.extract.meter import Meter
-from eagle3_remote.extract.space import Shape, gigabytes
+from eagle3_remote.extract.space import gigabytes
 from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, encode
 
 _LOG_EVERY = 10.0
@@ -33,7 +36,12 @@ class Reporter:
         self._meter: Meter | None = None
         self._logged = self._began
         self._write_failed = False
-        self.shape: Shape | None = None
+        self._journal = ""
+        self._record = history.begin("")
+        self._first: Counts | None = None
+        self._clock = history.Clock(self._began, history.cause(ExtractState.PLANNING, ""))
+        self.forecast: tuple[int, int] | None = None
+        """(samples, tokens) of the whole input where only a part of it was read."""
         self.state = ExtractState.PLANNING
         self.sentence = "Reading the input."
         self.counts = Counts()
@@ -51,6 +59,11 @@ class Reporter:
             self.counts = Counts(**{**{key: now[key] + added[key] for key in now}, "largest": largest})
         if self.state is ExtractState.PLANNING:
             self.sentence = f"Reading the input: {number} samples so far."
+
+    def begin(self, run: str, journal: str) -> None:
+        """From here on the journal of this path is told how the run is doing. The counters are those of the start."""
+        self._record, self._journal, self._first = history.begin(run), journal, self.counts
+        self._keep()
 
     def sending(self) -> None:
         """From here on the rates count."""
@@ -73,8 +86,12 @@ class Reporter:
         """Change the state; the sentence is also a line of the log, a paused one (its figures change) once."""
         if sentence != self.sentence and not (state is self.state is ExtractState.PAUSED):
             say(sentence)
+        self._clock.turn(time.monotonic(), history.cause(state, sentence))
+        changed = state is not self.state
         self.state, self.sentence = state, sentence
         self.write()
+        if changed:
+            self._keep()
 
     def tick(self) -> None:
         """About twice a second: take the rates, write, and now and then log."""
@@ -85,13 +102,16 @@ class Reporter:
         if now - self._logged >= _LOG_EVERY and self.state in (ExtractState.RUNNING, ExtractState.PAUSED):
             self._logged = now
             say(line(self.status()))
+            self._keep()
 
     def status(self) -> ExtractStatus:
         """The whole truth, without the job (which its reader knows)."""
         counts = self.counts
-        rates = self._meter.rates(counts.tokens_total - counts.tokens_stored) if self._meter else None
-        valid = counts.total - counts.rejected
-        total = self.shape.dataset_bytes(counts.tokens_total, valid) if self.shape and valid > 0 else 0
+        _, tokens = self.forecast or (0, counts.tokens_total)
+        rates = self._meter.rates(max(tokens - counts.tokens_stored, 0)) if self._meter else None
+        total = counts.bytes_total
+        if counts.tokens_total:
+            total = round(total * max(tokens / counts.tokens_total, 1.0))
         status = ExtractStatus(
             state=self.state,
             sentence=self.sentence,
@@ -118,8 +138,31 @@ class Reporter:
             tokens_per_s=rates.tokens,
             bytes_per_s=rates.bytes,
             mean_samples_per_s=rates.mean_samples,
-            eta=rates.eta if self.total_final and self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
+            eta=rates.eta if self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
         )
+
+    def _keep(self) -> None:
+        """Tell the journal; where it has no space, it is told later."""
+        if self._first is None:
+            return
+        now, first = self.counts, self._first
+        spent = self._clock.spent(time.monotonic())
+        record = dataclasses.replace(
+            self._record,
+            seconds=round(time.monotonic() - self._began, 1),
+            state=self.state.value,
+            stored=now.stored - first.stored,
+            tokens=now.tokens_stored - first.tokens_stored,
+            bytes=now.bytes_stored - first.bytes_stored,
+            spent={name: round(seconds, 1) for name, seconds in spent.items()},
+        )
+        try:
+            # A connection of its own: the last word comes when the run has closed its journal.
+            with contextlib.closing(Journal(self._journal)) as journal:
+                history.keep(journal, record)
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def write(self) -> None:
         """progress.json by tmp + rename. It is for looking only, so a full disk does not end the run."""

@@ -64,6 +64,7 @@ class Feeder:
         journal: the path; the thread has a connection of its own.
         samples: the path of ``samples.bin``.
         read: told what each step adds to the counters and how many items were read in all, from the thread.
+        file_bytes: what the file of so many tokens takes.
         ahead: asked how many samples are waiting to be sent.
         added: called when there may be new samples to send, and at the end, from the thread.
     """
@@ -77,12 +78,13 @@ class Feeder:
         order: Order,
         *,
         read: Callable[[Counts, int], None] = lambda counts, number: None,
+        file_bytes: Callable[[int], int] = lambda tokens: 0,
         ahead: Callable[[], int] = lambda: 0,
         added: Callable[[], object] = lambda: None,
     ) -> None:
         self._journal_path, self._samples, self._source = journal, samples, source
         self._rules, self._order, self._read, self.added = rules, order, read, added
-        self._ahead = ahead
+        self._ahead, self._file_bytes = ahead, file_bytes
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._done = False
@@ -165,7 +167,7 @@ class Feeder:
 
     def _give_rows(self, journal: Journal) -> None:
         number = journal.reading().number
-        for counts in journal.give_rows(self._order.rows, self._order.seed):
+        for counts in journal.give_rows(self._order.rows, self._order.seed, self._file_bytes):
             self._read(counts, number)
             self.added()
             if self._stop.is_set():
@@ -246,7 +248,10 @@ class Feeder:
         self._when_there_is_space(lambda: journal.add(good, bad, reading, ordered=ordered))
         if refused:
             raise ExtractionError(refused)
-        self._read(_counts([sample for sample, _ in good] if ordered else [], bad), reading.number)
+        lengths = [sample.tokens for sample, _ in good] if ordered else []
+        counts = _counts([sample for sample, _ in good] if ordered else [], bad)
+        counts = dataclasses.replace(counts, bytes_total=sum(map(self._file_bytes, lengths)))
+        self._read(counts, reading.number)
         if ordered:
             self.added()
         return reading

@@ -20,6 +20,7 @@ from eagle3_remote.extract.plan import (
     check_space,
     check_spec,
     feeder_of,
+    foresee,
     make_plan,
     read_to_the_end,
     settle_plan,
@@ -179,6 +180,8 @@ async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter
     while True:
         if feeder.done:
             read_to_the_end(plan, journal, reporter)
+        else:
+            foresee(plan, journal, reporter)
         reporter.tick()
         await asyncio.sleep(_TICK)
 

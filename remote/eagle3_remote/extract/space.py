@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import os
 
+from eagle3_remote.extract.statesfile import file_size
+
 FILE_OVERHEAD = 4096 + 256
-"""Bytes a stored file takes beyond its rows: its last, partly filled block and the safetensors header."""
+"""Bytes a stored file takes on a disk beyond its rows, at most: its last, partly filled block and the safetensors header."""
 _ARROW_TOKEN = 16
 """Two int64 a token: input_ids and loss_mask."""
+_SPOOL_TOKEN = 9
+"""The id and the mask in ``samples.bin``."""
 
 _JOURNAL_ROW = 400
 JOURNAL_FIXED = 6 * 1024 * 1024
@@ -37,6 +41,7 @@ class Shape:
     """Boundaries and the final state."""
     hidden_size: int
     item_bytes: int
+    dtype: str = "bfloat16"
 
     @property
     def token_bytes(self) -> int:
@@ -44,11 +49,12 @@ class Shape:
         return self.layers * self.hidden_size * self.item_bytes + 8
 
     def file_bytes(self, tokens: int) -> int:
-        return tokens * self.token_bytes + FILE_OVERHEAD
+        """Size of the file of a sample, exactly."""
+        return file_size(tokens, self.layers, self.hidden_size, self.dtype)
 
     def dataset_bytes(self, tokens: int, files: int) -> int:
-        """Everything that a dataset of so many tokens in so many samples takes."""
-        return tokens * (self.token_bytes + _ARROW_TOKEN) + files * (FILE_OVERHEAD + _JOURNAL_ROW)
+        """What a disk needs for a dataset of so many tokens in so many samples, rows and journal included."""
+        return tokens * (self.token_bytes + _ARROW_TOKEN + _SPOOL_TOKEN) + files * (FILE_OVERHEAD + _JOURNAL_ROW)
 
 
 def room(path: str) -> Room:

@@ -28,6 +28,22 @@ class Header:
     size: int
 
 
+def file_size(tokens: int, layers: int, hidden_size: int, dtype: str) -> int:
+    """Bytes of the file that the patch writes for so many tokens; `dtype` as in ``config.json``."""
+    name = next(key for key, value in DTYPES.items() if value == dtype)
+    ids, states = tokens * 8, tokens * layers * hidden_size * ITEM_BYTES[name]
+    header = {
+        "token_ids": {"dtype": "I64", "shape": [tokens], "data_offsets": [0, ids]},
+        "hidden_states": {
+            "dtype": name,
+            "shape": [tokens, layers, hidden_size],
+            "data_offsets": [ids, ids + states],
+        },
+    }
+    length = len(json.dumps(header))
+    return 8 + length + -length % 8 + ids + states
+
+
 def read_header(path: str) -> Header:
     """Read and check the header against itself and against the file's size.
 

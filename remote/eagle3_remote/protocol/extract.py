@@ -181,6 +181,34 @@ class VerifyReport:
 
 
 @dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """One run of an extraction, from its start to its end or to the last time it was heard of."""
+
+    run: str
+    began_at: float
+    """Unix seconds by the box's clock."""
+    seconds: float = 0.0
+    state: str = ""
+    """How it ended; one that was killed stays in the state it was in."""
+    stored: int = 0
+    """Samples that this run stored."""
+    tokens: int = 0
+    bytes: int = 0
+    spent: dict[str, float] = dataclasses.field(default_factory=dict)
+    """Seconds by what they went to: ``extracting``, ``planning``, ``server away``, ``output full`` and so on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """How a trainer goes on with a dataset."""
+
+    trainer: str
+    command: str
+    """Lines for a shell."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class ExtractReport:
     """Everything about a finished or running extraction that a person would write down."""
 
@@ -191,3 +219,6 @@ class ExtractReport:
     problem_count: int = 0
     server_argv: tuple[str, ...] = ()
     server_env: dict[str, str] = dataclasses.field(default_factory=dict)
+    runs: tuple[RunRecord, ...] = ()
+    """Every run that wrote to the dataset, oldest first."""
+    training: tuple[Training, ...] = ()

@@ -1,0 +1,71 @@
+"""How long each run of a dataset took, and what its time went to; kept in the journal, so that it outlives the runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.protocol import ExtractState, RunRecord, decode, encode
+
+_CAUSES = (
+    ("on request", "paused by a person"),
+    ("server is away", "server away"),
+    ("the dump directory", "dump directory full"),
+    ("is full", "output full"),
+    ("only", "output full"),
+    ("in a row", "failures in a row"),
+)
+
+
+def cause(state: ExtractState, sentence: str) -> str:
+    """What time in this state counts as: ``extracting``, ``planning``, ``finishing``, or why it is paused."""
+    if state is ExtractState.PAUSED:
+        return next((name for words, name in _CAUSES if words in sentence), "paused")
+    return "extracting" if state is ExtractState.RUNNING else state.value
+
+
+class Clock:
+    """Time by cause. Pure: the clock is passed in (monotonic seconds)."""
+
+    def __init__(self, now: float, what: str) -> None:
+        self._since, self._what = now, what
+        self._spent: dict[str, float] = {}
+
+    def turn(self, now: float, what: str) -> None:
+        """From `now` on time counts as `what`."""
+        self._spent = self.spent(now)
+        self._since, self._what = now, what
+
+    def spent(self, now: float) -> dict[str, float]:
+        """Seconds by cause until `now`."""
+        return {**self._spent, self._what: self._spent.get(self._what, 0.0) + max(now - self._since, 0.0)}
+
+
+def keep(journal: Journal, record: RunRecord) -> None:
+    """Write down how a run is doing; the last word counts, also of one that is killed.
+
+    Raises:
+        OSError: no space.
+    """
+    journal.put(f"run {record.run}", encode(record))
+
+
+def runs(journal: Journal) -> tuple[RunRecord, ...]:
+    """Every run, in the order of their beginning."""
+    found = [decode(RunRecord, value) for value in journal.group("run ")]
+    return tuple(sorted(found, key=lambda one: one.began_at))
+
+
+def begin(run: str) -> RunRecord:
+    """A run that begins now."""
+    return RunRecord(run, time.time())
+
+
+def sums(records: tuple[RunRecord, ...]) -> dict[str, Any]:
+    """All runs together, for the manifest."""
+    spent: dict[str, float] = {}
+    for record in records:
+        for name, seconds in record.spent.items():
+            spent[name] = round(spent.get(name, 0.0) + seconds, 1)
+    return {"runs": len(records), "seconds": round(sum(record.seconds for record in records), 1), "spent": spent}
