@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import time
 from typing import Any
 
 from eagle3_console import __version__, units
 from eagle3_console.flow import RunResult
 from eagle3_console.trainers import trainer_lines
 from eagle3_remote import protocol
-from eagle3_remote.protocol import ExtractReport, ExtractState, LaunchPlan, Problem, VerifyReport
+from eagle3_remote.protocol import (
+    ExtractReport,
+    ExtractState,
+    LaunchPlan,
+    Problem,
+    RunRecord,
+    Training,
+    VerifyReport,
+)
 
 
 def run_json(result: RunResult) -> dict[str, Any]:
@@ -46,7 +55,7 @@ def markdown(report: ExtractReport) -> str:
         f"| samples | {status.stored:,} stored, {status.rejected:,} rejected, {status.failed:,} failed, of {status.total:,} |",
         f"| tokens | {status.tokens_stored:,} |",
         f"| size | {units.gb_and_gib(status.bytes_stored)} |",
-        f"| time | {units.duration(status.elapsed)}, {status.mean_samples_per_s:.2f} samples/s in the mean |",
+        f"| time | {_time(report)} |",
     ]
     if status.cut:
         lines.append(f"| cut | {status.cut:,} samples at the longest length asked |")
@@ -58,10 +67,34 @@ def markdown(report: ExtractReport) -> str:
             "",
             *_problem_lines(report.problems, report.problem_count),
         ]
+    lines += _run_lines(report.runs)
     if report.server_argv:
         lines += ["", "## The server", "", "```", command_line(report.server_argv, report.server_env), "```"]
     lines += ["", "## Next", "", *_next_lines(report)]
     return "\n".join(lines)
+
+
+def _time(report: ExtractReport) -> str:
+    """All runs of the dataset together, or the one that is known."""
+    status, runs = report.status, report.runs
+    seconds = sum(run.seconds for run in runs)
+    sending = sum(run.spent.get("extracting", 0.0) for run in runs)
+    if not runs or sending <= 0:
+        return f"{units.duration(status.elapsed)}, {status.mean_samples_per_s:.2f} samples/s in the mean"
+    samples, tokens = sum(run.stored for run in runs), sum(run.tokens for run in runs)
+    text = f"{units.duration(seconds)} in {len(runs):,} run{'s' if len(runs) > 1 else ''}"
+    return f"{text}, {units.duration(sending)} of it extracting: {samples / sending:.2f} samples/s, {tokens / sending:,.0f} tokens/s in the mean"
+
+
+def _run_lines(runs: tuple[RunRecord, ...]) -> list[str]:
+    if not runs:
+        return []
+    lines = ["", "## Runs", "", "| began | ended | stored | tokens | time went to |", "|---|---|---|---|---|"]
+    for run in runs:
+        began = time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.began_at)) + " UTC"
+        spent = ", ".join(f"{name} {units.duration(seconds)}" for name, seconds in run.spent.items() if seconds >= 0.1)
+        lines.append(f"| {began} | {run.state} | {run.stored:,} | {run.tokens:,} | {spent} |")
+    return lines
 
 
 def command_line(argv: tuple[str, ...], env: dict[str, str]) -> str:
@@ -116,4 +149,13 @@ def _problem_lines(problems: tuple[Problem, ...], count: int) -> list[str]:
 def _next_lines(report: ExtractReport) -> list[str]:
     if report.status.state is not ExtractState.FINISHED:
         return ["* Resume with the same 'extract start' command: what is stored stays stored."]
-    return trainer_lines(report.manifest, report.dataset)
+    return [*trainer_lines(report.manifest, report.dataset), *_training_lines(report.training)]
+
+
+def _training_lines(training: tuple[Training, ...]) -> list[str]:
+    lines = []
+    for one in training:
+        lines += ["", f"### Training with {one.trainer}", ""]
+        lines += ["```", one.command, "```", ""] if one.command else []
+        lines += [f"* {note}" for note in one.notes]
+    return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sqlite3
@@ -9,9 +10,10 @@ import sys
 from collections.abc import Sequence
 
 from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract import history, training
 from eagle3_remote.extract.__main__ import read_spec
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.journal import open_readonly
+from eagle3_remote.extract.journal import Journal, open_readonly
 from eagle3_remote.extract.manifest import server_launch
 from eagle3_remote.protocol import ExtractReport, ExtractState, ExtractStatus, Problem, decode, encode
 
@@ -31,24 +33,33 @@ def build(run_dir: str) -> ExtractReport:
             status = decode(ExtractStatus, json.load(file))
     except (OSError, ValueError) as error:
         status = ExtractStatus(ExtractState.PLANNING, f"No progress is written yet ({error}).", spec=spec)
-    problems: tuple[Problem, ...] = ()
-    count = 0
+    manifest = ds.read_manifest(dataset)
+    argv, env = server_launch(run_dir)
+    report = ExtractReport(status, dataset.root, manifest, server_argv=tuple(argv), server_env=env)
     try:
         journal = open_readonly(dataset.journal)
-        try:
-            unit = journal.get("unit") or "line"
-            problems = tuple(
-                Problem(f"{unit} {line}", f"{state}: {kind}", reason)
-                for line, state, kind, reason in journal.problems(_SHOWN)
-            )
-            counts = journal.counts()
-            count = counts.rejected + counts.failed
-        finally:
-            journal.close()
-    except (FileNotFoundError, sqlite3.Error):
-        count = 0
-    argv, env = server_launch(run_dir)
-    return ExtractReport(status, dataset.root, ds.read_manifest(dataset), problems, count, tuple(argv), env)
+    except FileNotFoundError:
+        return report
+    try:
+        return _with_journal(report, journal)
+    except sqlite3.Error:
+        return report
+    finally:
+        journal.close()
+
+
+def _with_journal(report: ExtractReport, journal: Journal) -> ExtractReport:
+    unit, counts = journal.get("unit") or "line", journal.counts()
+    return dataclasses.replace(
+        report,
+        problems=tuple(
+            Problem(f"{unit} {line}", f"{state}: {kind}", reason)
+            for line, state, kind, reason in journal.problems(_SHOWN)
+        ),
+        problem_count=counts.rejected + counts.failed,
+        runs=history.runs(journal),
+        training=training.commands(report.manifest, report.dataset, counts.largest),
+    )
 
 
 def main(argv: Sequence[str]) -> int:
