@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.protocol import ExtractState, RunRecord, decode, encode
@@ -60,12 +59,3 @@ def runs(journal: Journal) -> tuple[RunRecord, ...]:
 def begin(run: str) -> RunRecord:
     """A run that begins now."""
     return RunRecord(run, time.time())
-
-
-def sums(records: tuple[RunRecord, ...]) -> dict[str, Any]:
-    """All runs together, for the manifest."""
-    spent: dict[str, float] = {}
-    for record in records:
-        for name, seconds in record.spent.items():
-            spent[name] = round(spent.get(name, 0.0) + seconds, 1)
-    return {"runs": len(records), "seconds": round(sum(record.seconds for record in records), 1), "spent": spent}

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 from eagle3_remote import __version__
-from eagle3_remote.extract import history
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.plan import Plan
 
@@ -84,7 +83,6 @@ def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[st
             "bytes": counts.bytes_stored,
         },
         "begun_at": journal.get("begun_at"),
-        "time": history.sums(history.runs(journal)),
         "written_at": time.time(),
         "per_sample": "journal.sqlite3, table samples: tokens, bytes, crc32 and line of every row",
     }
