@@ -69,7 +69,7 @@ def test_a_copy_of_the_input_and_more_samples_go_on(tmp_path: Path, python: Path
         server.prompts.clear()
         more = jobs.prepare(tmp_path / "more", spec_of(server, tmp_path, data=str(copy)))
         assert jobs.run(python, more, tuning=jobs.QUICK) == 0
-        assert sorted(server.prompts) == IDS[15:]
+        assert [ids for ids in IDS if ids in server.prompts] == IDS[15:], "probes aside, only what is missing is sent"
     assert stored(tmp_path) == [states_bytes(ids) for ids in IDS]
     now = jobs.status(more)
     assert (now.total, now.stored, now.total_final) == (40, 40, True)
