@@ -52,6 +52,9 @@ _SENTENCES = {
     Phase.STOPPING: "The server is being stopped.",
 }
 
+_UNCHECKED = " Its rows are not checked yet: the first request, the probe, does it."
+"""The warm-up is skipped: nothing has passed the patched layers so far."""
+
 
 class StatusReader:
     """Reads the box; keeps only what makes the next look cheap (folded logs, the last health answer)."""
@@ -187,7 +190,7 @@ def judge(
         return Phase.HTTP_UP, _SENTENCES[Phase.HTTP_UP]
     if up:
         phase = Phase.BUSY if active else Phase.READY
-        return phase, _SENTENCES[phase]
+        return phase, _SENTENCES[phase] + (_UNCHECKED if log.markers and not log.checked else "")
     if log.phase is Phase.LOADING_WEIGHTS and log.shards_total:
         eta = f", about {log.shard_eta} left" if log.shard_eta else ""
         return log.phase, f"The server loads the weights: {log.shards_done} of {log.shards_total} shards{eta}."

@@ -132,10 +132,15 @@ def test_a_server_from_start_to_stop(
         assert 1 < status.uptime < 600
         until(lambda: server_of(later).health_ms is not None)
 
+        assert not status.log.checked  # nothing has passed the layers: looking at its health makes no rows
+        assert "not checked yet" in server_of(later).sentence
         for _ in range(2):  # the same prompt again: nothing may come from a cache
             probe = later.ask(ProbeReport, "server.probe", tokens=19)
             assert probe.ok, probe.sentence
             assert (probe.sent, probe.prompt_tokens, probe.dumped, probe.cached, probe.layers) == (19, 19, 19, 0, 4)
+        checked = server_of(later)
+        assert checked.log.checked
+        assert "not checked" not in checked.sentence
         long = later.ask(ProbeReport, "server.probe", tokens=700)  # three prefill chunks
         assert long.ok, long.sentence
         assert [path.name for path in Path(status.dump_dir).iterdir() if path.name.startswith("req_")] == []

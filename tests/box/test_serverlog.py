@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eagle3_patch.layout import MARKER_READY, MARKER_REFUSED
+from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.explain import explained
 from eagle3_remote.protocol import Phase, ServerLog, encode
 from eagle3_remote.serverlog import MAX_LINE, LogState, feed, local_seconds, view
@@ -134,6 +134,12 @@ def test_the_patch_reports_every_rank_once() -> None:
         (0, True, (2, 4, 5)),
         (1, False, (2, 4, 5)),
     ]
+
+
+def test_the_patch_has_checked_its_rows_once_a_rank_says_so() -> None:
+    ready = MARKER_READY + json.dumps(MARKER)
+    assert not lines(ready).checked
+    assert lines(ready, MARKER_CHECKED + '{"rows": 19, "ranks": 2}').checked
 
 
 def test_the_patch_refuses() -> None:

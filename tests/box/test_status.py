@@ -150,6 +150,17 @@ FIT = ServerStatus(
 )
 
 
+def test_ready_says_whether_the_rows_were_checked() -> None:
+    log = dataclasses.replace(UP, markers=(MARKER,))
+    before = judge(RUNNING, log, GOOD, stopping=False, active=False)
+    assert before == (
+        Phase.READY,
+        "The server is ready. Its rows are not checked yet: the first request, the probe, does it.",
+    )
+    after = judge(RUNNING, dataclasses.replace(log, checked=True), GOOD, stopping=False, active=False)
+    assert after == (Phase.READY, "The server is ready.")
+
+
 def test_a_fit_server() -> None:
     assert fit_marker(FIT) == MARKER
     assert fit_marker(dataclasses.replace(FIT, phase=Phase.BUSY)) == MARKER

@@ -74,6 +74,7 @@ async def _start(flow: Flow, args: argparse.Namespace, *, again: bool = False) -
         if not radix_cache:
             # The warm-up is skipped, so the probe makes the first prefill: in it the patch checks its rows on every rank.
             rows = " " + (await flow.probe()).sentence
+            server = (await flow.watcher.pull()).server
     if args.json:
         print_json(server)
     else:

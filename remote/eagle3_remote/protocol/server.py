@@ -126,6 +126,8 @@ class ServerLog:
     chunked_prefill_size: int | None = None
     context_len: int | None = None
     markers: tuple[PatchMarker, ...] = ()
+    checked: bool = False
+    """The patch has found the rows of a first prefill right on every rank."""
     refused: str | None = None
     """Why the patch refused, where it did."""
     prefill_tps: float | None = None

@@ -14,7 +14,7 @@ import re
 import time
 from typing import Any
 
-from eagle3_patch.layout import MARKER_READY, MARKER_REFUSED
+from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.protocol import PatchMarker, decode
 from eagle3_remote.serverlog.lines import Line, clean, quiet_rank, split, telling, unwrap
 from eagle3_remote.serverlog.trouble import Trouble
@@ -76,6 +76,7 @@ class LogState:
     model_class: str | None = None
     sizes: tuple[int, int | None, int] | None = None
     markers: tuple[PatchMarker, ...] = ()
+    checked: bool = False
     refused: str | None = None
     prefill_tps: float | None = None
     running: int | None = None
@@ -293,6 +294,8 @@ class Fold:
         self._new["active"] = False
         if MARKER_READY in message:
             self._marker(message.partition(MARKER_READY)[2])
+        elif MARKER_CHECKED in message:
+            self._new["checked"] = True
         elif MARKER_REFUSED in message:
             self._refusal(message.partition(MARKER_REFUSED)[2])
         elif not self._stage(line):

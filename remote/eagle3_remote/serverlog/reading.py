@@ -39,6 +39,7 @@ def view(state: LogState, *, origin: float | None = None, ended: bool = False) -
         chunked_prefill_size=sizes[1],
         context_len=sizes[2],
         markers=now.markers,
+        checked=now.checked,
         refused=now.refused,
         prefill_tps=now.prefill_tps,
         running_requests=now.running,
