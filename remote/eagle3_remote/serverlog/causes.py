@@ -80,6 +80,12 @@ CAUSES: tuple[Cause, ...] = (
     ),
     _row(
         "shm_too_small",
+        r"Error while creating shared memory segment|insufficient shared memory|unable to write to file </torch",
+        _SHM,
+        fatal=True,
+    ),
+    _row(
+        "shm_too_small",
         r"Error while creating shared memory segment|unable to (?:open|mmap|allocate|write to) .*shared memory|insufficient shared memory|No space left on device.*/dev/shm|/dev/shm\S*.*No space left on device|unable to write to file </torch",
         _SHM,
     ),
@@ -186,7 +192,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     _row(
         "bad_args",
-        r"^\S*: error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)",
+        r"^[\w./ -]{1,60}: error: (?:unrecognized arguments|argument |the following arguments are required|ambiguous option)",
         _ARGS,
         fatal=True,
     ),
@@ -271,11 +277,11 @@ CAUSES: tuple[Cause, ...] = (
 )
 
 HINTS = re.compile(
-    r"[Ee]rror|[Aa]ssert|[Mm]emory|NCCL|nccl|[Gg]loo|code:? -?\d|[Ww]atchdog|[Ss]igquit|SIGQUIT|[Ss]cheduler|crashed|invalid|"
-    r"driver|kernel|[Aa]ddress|[Pp]ort |safetensors|Safetensor|EADDR|device|Header|Buffer|weights|appear|Connection|"
-    r"huggingface|LocalEntry|offline|load key|[Kk]illed|oom|OOM|[Ss]egmentation|Segfault|Abort|[Tt]imed? ?out|Timeout|"
-    r"terminate|signal|Errno|[Pp]ermission|space left|shared|peer|corrupt|leak|Retry|retries|free\(\)|illegal|fault|"
-    r"quota|EOF|module|missing|sglang|terminated|Bootstrap|pipe|Exception"
+    r"rror|ssert|emory|NCCL|nccl|loo|code:? -?\d|atchdog|igquit|SIGQUIT|cheduler|crashed|nvalid|driver|kernel|ddress|"
+    r"ort \d|safetensors|Safetensor|EADDR|device|Header|Buffer|weights|appear|Connection|huggingface|LocalEntry|offline|"
+    r"load key|illed|oom|OOM|egmentation|egfault|bort|imed ?out|imeout|erminate|signal|rrno|ermission|space left|shared|"
+    r"peer|orrupt|leak|etry|retries|malloc|llegal|ault|quota|EOF|odule|missing|sglang|Bootstrap|pipe|xception|terminated|"
+    r"writable|ead-only|resolve|symbol|supported|recogni|NotFound|clients"
 )
 """A cheap question before the table is asked."""
 

@@ -69,7 +69,7 @@ def verdict(now: LogState, *, ended: bool, dead: bool = False) -> Finding | None
 def slowest(now: LogState) -> str | None:
     """The rank that the others wait for while weights are loaded; afterwards the one that took longest."""
     if now.step <= Step.LOAD_WEIGHTS and now.loaded and now.loading:
-        return in_order(now.loading)[0]
+        return next(iter(in_order(now.loading)), None)
     return None if now.slowest is None else now.slowest[0]
 
 

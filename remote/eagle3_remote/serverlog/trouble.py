@@ -104,7 +104,11 @@ class Trouble:
 
     dying: bool = False
     """Anything that ends a server."""
+    failing: frozenset[str] = frozenset()
+    """Ranks whose processes reported an exception."""
     open: tuple[Open, ...] = ()
+    mixed: bool = False
+    """Tracebacks of several ranks came at once: whose an exception is, only the line itself can tell."""
     closed: Open | None = None
     """The traceback that ended last: another one may follow from it."""
     announced: str = ""
@@ -112,17 +116,11 @@ class Trouble:
     best: Finding | None = None
     printed: Finding | None = None
     """An exception outside a failing process, after which nothing went on."""
-    cut: Finding | None = None
     health: Finding | None = None
     unhealthy: int = 0
     """Health answers of 503 in a row."""
     stopped: bool = False
     """The server was told to end: what processes say from then on follows from it."""
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing that later lines could change."""
-        return not (self.open or self.closed or self.announced or self.printed or self.health or self.unhealthy)
 
     def progress(self, *, ready: bool = False) -> Trouble:
         """The server went on: what was printed before was not its end."""
@@ -130,7 +128,7 @@ class Trouble:
             return self
         now = dataclasses.replace(self, printed=None, health=None, unhealthy=0)
         if ready and not self.dying:
-            return dataclasses.replace(now, best=None, open=(), cut=None, closed=None)
+            return dataclasses.replace(now, best=None, open=(), closed=None, failing=frozenset(), mixed=False)
         return now
 
     def health_answer(self, status: int, line: str, step: Step) -> Trouble:
@@ -182,7 +180,9 @@ class Trouble:
             rest = tuple(one for one in self.open if one is not known[-1])
             return dataclasses.replace(self, open=(*rest, dataclasses.replace(known[-1], chained=False)))
         one = Open(line.source, rank, kind, line.message[:_MAX_TEXT])
-        return dataclasses.replace(self, open=(*self.open, one)[-_MAX_OPEN:], dying=self.dying or kind == "fatal")
+        failing = self.failing | {rank} if kind == "fatal" and len(self.failing) < _MAX_OPEN else self.failing
+        dying = self.dying or kind == "fatal"
+        return dataclasses.replace(self, open=(*self.open, one)[-_MAX_OPEN:], failing=failing, dying=dying)
 
     def _exception(self, line: Line, step: Step) -> Trouble:
         mine = [one for one in self.open if one.source == line.source]
@@ -190,7 +190,9 @@ class Trouble:
             return self._printed(line, step)
         one = _owner(mine, line.message)
         rest = tuple(other for other in self.open if other is not one)
-        now = dataclasses.replace(self, open=rest, closed=one)
+        fatal = {other.rank for other in mine if other.kind == "fatal"}
+        mixed = one.kind == "fatal" and (self.mixed or len(fatal) > 1)
+        now = dataclasses.replace(self, open=rest, closed=one, mixed=mixed and bool(fatal))
         if one.kind == "benign":
             return now
         message = line.message.strip()
@@ -201,9 +203,13 @@ class Trouble:
         cause = _cause(message, exception=True)
         if cause is None and "warmup error" in one.line:
             cause = _cause(one.line, exception=False)
-        alone = len({other.rank for other in mine if other.kind == "fatal"}) <= 1 or bool(_GPU.search(message))
-        rank = (one.rank or _rank(line)) if alone else _rank(line)
-        return now._weigh(cause, message, rank, step, score=_UNKNOWN, certain=alone, replaces=one.during)
+        rank = one.rank or _rank(line)
+        if mixed:
+            gpu = _GPU.search(message)
+            rank = next((other for other in sorted(self.failing) if gpu and re.search(rf"\bTP{gpu[1]}\b", other)), "")
+        return now._weigh(
+            cause, message, rank, step, score=_UNKNOWN, certain=not mixed or bool(rank), replaces=one.during
+        )
 
     def _printed(self, line: Line, step: Step, one: Open | None = None) -> Trouble:
         """An exception of no process that said it is going down."""
@@ -341,10 +347,9 @@ def _cause(message: str, *, exception: bool) -> Cause | None:
 def _owner(mine: list[Open], message: str) -> Open:
     """Whose exception it is: of the traceback opened last, unless the line names a GPU whose rank has one open."""
     gpu = _GPU.search(message)
-    if gpu is not None:
-        for one in mine:
-            if re.search(rf"\bTP{gpu[1]}\b", one.rank):
-                return one
+    for one in mine:
+        if gpu is not None and re.search(rf"\bTP{gpu[1]}\b", one.rank):
+            return one
     kinds = [one for one in mine if one.kind != "benign"]
     return mine[-1] if mine[-1].kind == "benign" or not kinds else kinds[-1]
 

@@ -107,13 +107,118 @@ AT_WORK = re.compile(rb"Decode batch|Prefill batch[^\n]*#new-token: (?!1\b)\d")
 """A batch that is more than the one token of a health probe."""
 HEALTH = re.compile(r'"GET /health\S* HTTP/[\d.]+" (\d{3})')
 
-KEY = re.compile(
-    rb"server_args=|Init torch|Init parallel|baseline taken|oad weight |graph |Cache is alloc|upper bound|Memory p|max_total_num|"
-    rb"DeepGEMM|utotun|start build|Application s|Uvicorn r|armup|fired up|SIG|Gracefully|Finished server|EAGLE3|eagle3|Rank |"
-    rb"rank|Process |Subprocess|Prefill batch|Decode batch|it/s|s/it|B/s|/health|Health|rror|xception|ssert|raceback|ailed|ailure|"
-    rb"atchdog|[kK]illed|oom|OOM|[fF]ault|imed ?out|imeout|[mM]emory|NCCL|nccl|[gG]loo|igquit|xit code|xited with|erminat|[aA]bort|"
-    rb"rrno|ermission|pace left|[sS]hared|peer|orrupt|lready in use|EADDR|quota|No module|weights|issing|nvalid|llegal|driver|"
-    rb"PTX|kernel image|egfault|[sS]ignal|roken pipe|EOF|malloc|Interrupt|Exit|Expired|NotFound|navailable|recogni|supported|"
-    rb"symbol|GLIBC|offline|retries|resolve|checksum|Short read|download|leak|recv|send|Bus |ead-only|writable|dead|%\|"
+
+def _any_of(words: tuple[str, ...]) -> re.Pattern[bytes]:
+    """Finds any of `words`; they are grouped by their first letter, which makes the search several times faster."""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        rests.setdefault(word[0], []).append(re.escape(word[1:]))
+    return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in rests.items()).encode())
+
+
+KEY = _any_of(
+    (
+        "/health",
+        "Application s",
+        "B/s",
+        "Bus ",
+        "Cache is alloc",
+        "Decode batch",
+        "DeepGEMM",
+        "EADDR",
+        "EAGLE3",
+        "EOF",
+        "Exit",
+        "Expired",
+        "Finished server",
+        "GLIBC",
+        "Gracefully",
+        "Health",
+        "Init parallel",
+        "Init torch",
+        "Interrupt",
+        "Memory p",
+        "NCCL",
+        "No module",
+        "NotFound",
+        "OOM",
+        "PTX",
+        "Prefill batch",
+        "Process ",
+        "Rank ",
+        "SIG",
+        "Short read",
+        "Subprocess",
+        "Uvicorn r",
+        "ailed",
+        "ailure",
+        "armup",
+        "atchdog",
+        "ault",
+        "baseline taken",
+        "bort",
+        "checksum",
+        "dead",
+        "download",
+        "driver",
+        "ead-only",
+        "eagle3",
+        "egfault",
+        "emory",
+        "erminat",
+        "ermission",
+        "fired up",
+        "graph ",
+        "hared",
+        "ignal",
+        "igquit",
+        "illed",
+        "imed out",
+        "imedout",
+        "imeout",
+        "issing",
+        "it/s",
+        "kernel image",
+        "leak",
+        "llegal",
+        "loo",
+        "lready in use",
+        "malloc",
+        "max_total_num",
+        "navailable",
+        "nccl",
+        "nvalid",
+        "oad weight ",
+        "offline",
+        "oom",
+        "orrupt",
+        "pace left",
+        "peer",
+        "quota",
+        "raceback",
+        "rank",
+        "recogni",
+        "recv",
+        "resolve",
+        "retries",
+        "roken pipe",
+        "rrno",
+        "rror",
+        "s/it",
+        "send",
+        "server_args=",
+        "ssert",
+        "start build",
+        "supported",
+        "symbol",
+        "upper bound",
+        "utotun",
+        "weights",
+        "writable",
+        "xception",
+        "xit code",
+        "xited with",
+        "%|",
+    )
 )
 """A line without any of these changes nothing. Every word of `WORDS` and of the table of causes has one."""
