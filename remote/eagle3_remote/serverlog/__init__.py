@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from eagle3_remote.serverlog.fold import MAX_LINE, LogState, feed
+from eagle3_remote.serverlog.fold import MAX_LINE, feed
 from eagle3_remote.serverlog.lines import clean
 from eagle3_remote.serverlog.reading import local_seconds, verdict, view
+from eagle3_remote.serverlog.state import LogState
 
 __all__ = ["MAX_LINE", "LogState", "clean", "feed", "local_seconds", "verdict", "view"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from eagle3_remote.serverlog.words import Step
+from eagle3_remote.serverlog.words import TROUBLES, Step, any_of
 
 PRIMARY, CONSEQUENCE, GUESS, GONE = 4, 3, 2, 1
 """How much a row explains. A consequence has a name of its own but follows from something; a guess is read from an exit
@@ -276,13 +276,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
 )
 
-HINTS = re.compile(
-    r"rror|ssert|emory|NCCL|nccl|loo|code:? -?\d|atchdog|igquit|SIGQUIT|cheduler|crashed|nvalid|driver|kernel|ddress|"
-    r"ort \d|safetensors|Safetensor|EADDR|device|Header|Buffer|weights|appear|Connection|huggingface|LocalEntry|offline|"
-    r"load key|illed|oom|OOM|egmentation|egfault|bort|imed ?out|imeout|erminate|signal|rrno|ermission|space left|shared|"
-    r"peer|orrupt|leak|etry|retries|malloc|llegal|ault|quota|EOF|odule|missing|sglang|Bootstrap|pipe|xception|terminated|"
-    r"writable|ead-only|resolve|symbol|supported|recogni|NotFound|clients"
-)
+HINTS = re.compile(any_of(TROUBLES))
 """A cheap question before the table is asked."""
 
 UNKNOWN_EXCEPTION = (

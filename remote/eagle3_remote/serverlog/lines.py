@@ -53,6 +53,7 @@ _QUIET_BARE = (
     rb"  File [^\n]*",
     rb"    [^\n]*",
     rb"  warnings\.warn[^\n]*",
+    rb"/[^\n]*?\.py:\d+: \w*Warning: [^\n]*",
     rb"(?:Loading|Multi-thread loading) [a-z_ ]+shards: +\d\d?% Completed \| \d+/\d+ \[[\d:]+<[\d:]+, +[\d.]+(?:it/s|s/it)\]",
 )
 _STAMPED = re.compile(

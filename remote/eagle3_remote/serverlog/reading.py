@@ -7,7 +7,8 @@ import re
 import time
 
 from eagle3_remote.protocol import Phase, PhaseSpan, ServerLog
-from eagle3_remote.serverlog.fold import LogState, whole
+from eagle3_remote.serverlog.fold import whole
+from eagle3_remote.serverlog.state import LogState
 from eagle3_remote.serverlog.trouble import Finding, refusal
 from eagle3_remote.serverlog.words import PHASES, Step
 

@@ -14,42 +14,11 @@ import re
 from eagle3_remote.serverlog import causes
 from eagle3_remote.serverlog.causes import CAUSES, CONSEQUENCE, HINTS, PRIMARY, Cause
 from eagle3_remote.serverlog.lines import Line
-from eagle3_remote.serverlog.words import Step
+from eagle3_remote.serverlog.words import BENIGN, Step
 
 _MAX_TEXT = 600
 _MAX_OPEN = 32
 _TRACEBACK = "Traceback (most recent call last)"
-_BENIGN = re.compile(
-    "|".join(
-        re.escape(words)
-        for words in (
-            "Can not initialize",
-            "Ignore import error",
-            "[http_server] Error:",
-            "Failed to load plugin",
-            "freeze_gc failed",
-            "Exception in ASGI application",
-            "Exception ignored in",
-            "--- Logging error ---",
-            "Task exception was never retrieved",
-            "self.soft=True",
-            "Custom allreduce",
-            "custom allreduce",
-            "To silence this warning",
-            "init failed (",
-            "resource_tracker",
-            "Request is disconnected",
-            "falling back",
-            "Falling back",
-            ", trying port",
-            "will retry",
-            "retrying",
-            "is not supported on this device",
-            "Fail to set RLIMIT",
-        )
-    )
-)
-"""Lines that look like errors and are none; a traceback after one does not count either."""
 _HEADS = ("hit an exception:", "Initialization failed. warmup error", "Capture cuda graph failed", "CUDA graph failed:")
 _EXCEPTION = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure|Expired|NotFound|Unavailable)"
@@ -149,7 +118,7 @@ class Trouble:
         announced, now = self.announced, self
         if announced and (head or not message.startswith((" ", "\t"))):
             now = dataclasses.replace(now, announced="")
-        if _BENIGN.search(message):
+        if BENIGN.search(message):
             return now._head(line, "benign") if head else dataclasses.replace(now, announced="benign")
         if line.stamped and now.closed is not None and now.closed.source == line.source:
             now = dataclasses.replace(now, closed=None)

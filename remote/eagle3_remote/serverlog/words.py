@@ -107,118 +107,72 @@ AT_WORK = re.compile(rb"Decode batch|Prefill batch[^\n]*#new-token: (?!1\b)\d")
 """A batch that is more than the one token of a health probe."""
 HEALTH = re.compile(r'"GET /health\S* HTTP/[\d.]+" (\d{3})')
 
+# fmt: off
+_STAGES = (
+    "/health", "Application s", "B/s", "Cache is alloc", "Decode batch", "DeepGEMM", "Finished server",
+    "Gracefully", "Init parallel", "Init torch", "Memory p", "Prefill batch", "SIGTERM", "Uvicorn r", "armup",
+    "baseline taken", "EAGLE3", "eagle3", "fired up", "graph begin", "graph end", "it/s", "s/it",
+    "max_total_num", "oad weight ", "server_args=", "start build [", "upper bound", "utotun", "%|",
+)
+"""A line that says how far a server has come has one of these."""
+TROUBLES = (
+    "rror", "xception", "raceback", "ssert", "ailed", "ailure", "atchdog", "illed", "access fault", "imed out",
+    "imedout", "imeout", "emory", "NCCL", "nccl", "loo/", "loo connect", "makeDevice", "SIGQUIT", "igquit",
+    "xit code", "xited with", "erminat", "bort", "rrno", "ermission", "pace left", "hared obj", "peer",
+    "orrupt", "lready in use", "EADDR", "quota", "o module", "odel weights", "weights leave", "weights are",
+    "weights is", "issing", "nvalid", "llegal", "driver", "PTX", "kernel image", "egfault", "egmentation",
+    "aught signal", "roken pipe", "EOF", "malloc", "Interrupt", "Exit", "Expired", "NotFound", "navailable",
+    "recognize", "Unrecognized", "ot supported", "currently supported", "undefined symbol", "GLIBC", "offline",
+    "retries", "name resolution", "hostname", "checksum", "Short read", "incomplete", "leak detected",
+    "recvValue", "sendBytes", "to recv", "to send", "Bus err", "ead-only", "writable", "is dead", "oom-k",
+    "oom_k", "OOMK", "Process ", "Rank ", "Subprocess", "Health check", "clients", "Duplicate GPU", "Bootstrap",
+    "no room for the full", "cannot hold", "mem_fraction", "Not enough", "not a valid", "Incorrect path",
+    "too old", "nstalled with", "minimum required", "misaligned", "unspecified", "aptured", "Unknown ",
+    "crashed",
+)
+"""A line that says what went wrong has one of these."""
+# fmt: on
 
-def _any_of(words: tuple[str, ...]) -> re.Pattern[bytes]:
-    """Finds any of `words`; they are grouped by their first letter, which makes the search several times faster."""
+
+def any_of(words: tuple[str, ...]) -> str:
+    """A pattern for any of `words`; they are grouped by their first letter, which makes the search several times faster."""
     rests: dict[str, list[str]] = {}
     for word in words:
         rests.setdefault(word[0], []).append(re.escape(word[1:]))
-    return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in rests.items()).encode())
+    return "|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in rests.items())
 
 
-KEY = _any_of(
-    (
-        "/health",
-        "Application s",
-        "B/s",
-        "Bus ",
-        "Cache is alloc",
-        "Decode batch",
-        "DeepGEMM",
-        "EADDR",
-        "EAGLE3",
-        "EOF",
-        "Exit",
-        "Expired",
-        "Finished server",
-        "GLIBC",
-        "Gracefully",
-        "Health",
-        "Init parallel",
-        "Init torch",
-        "Interrupt",
-        "Memory p",
-        "NCCL",
-        "No module",
-        "NotFound",
-        "OOM",
-        "PTX",
-        "Prefill batch",
-        "Process ",
-        "Rank ",
-        "SIG",
-        "Short read",
-        "Subprocess",
-        "Uvicorn r",
-        "ailed",
-        "ailure",
-        "armup",
-        "atchdog",
-        "ault",
-        "baseline taken",
-        "bort",
-        "checksum",
-        "dead",
-        "download",
-        "driver",
-        "ead-only",
-        "eagle3",
-        "egfault",
-        "emory",
-        "erminat",
-        "ermission",
-        "fired up",
-        "graph ",
-        "hared",
-        "ignal",
-        "igquit",
-        "illed",
-        "imed out",
-        "imedout",
-        "imeout",
-        "issing",
-        "it/s",
-        "kernel image",
-        "leak",
-        "llegal",
-        "loo",
-        "lready in use",
-        "malloc",
-        "max_total_num",
-        "navailable",
-        "nccl",
-        "nvalid",
-        "oad weight ",
-        "offline",
-        "oom",
-        "orrupt",
-        "pace left",
-        "peer",
-        "quota",
-        "raceback",
-        "rank",
-        "recogni",
-        "recv",
-        "resolve",
-        "retries",
-        "roken pipe",
-        "rrno",
-        "rror",
-        "s/it",
-        "send",
-        "server_args=",
-        "ssert",
-        "start build",
-        "supported",
-        "symbol",
-        "upper bound",
-        "utotun",
-        "weights",
-        "writable",
-        "xception",
-        "xit code",
-        "xited with",
-        "%|",
+KEY = re.compile(any_of(_STAGES + TROUBLES).encode())
+"""A line without any of these changes nothing."""
+
+BENIGN = re.compile(
+    "|".join(
+        re.escape(words)
+        for words in (
+            "Can not initialize",
+            "Ignore import error",
+            "[http_server] Error:",
+            "Failed to load plugin",
+            "freeze_gc failed",
+            "Exception in ASGI application",
+            "Exception ignored in",
+            "--- Logging error ---",
+            "Task exception was never retrieved",
+            "self.soft=True",
+            "Custom allreduce",
+            "custom allreduce",
+            "To silence this warning",
+            "init failed (",
+            "resource_tracker",
+            "Request is disconnected",
+            "falling back",
+            "Falling back",
+            ", trying port",
+            "will retry",
+            "retrying",
+            "is not supported on this device",
+            "Fail to set RLIMIT",
+        )
     )
 )
-"""A line without any of these changes nothing. Every word of `WORDS` and of the table of causes has one."""
+"""Lines that look like errors and are none; a traceback after one does not count either."""
