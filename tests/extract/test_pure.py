@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from eagle3_remote.extract import space
-from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, SampleFailure
+from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError, SampleFailure
 from eagle3_remote.extract.facts import Model, Server, longest_prompt, served_dtype
 from eagle3_remote.extract.meter import Meter
-from eagle3_remote.extract.policy import Budget, Failures, Pace
+from eagle3_remote.extract.policy import Budget, Failures, Pace, Tuning, tuning_of
+from eagle3_remote.extract.scan import Norms
 from eagle3_remote.extract.space import Room, Shape
 
 NAN = SampleFailure("non-finite", "NaN")
@@ -150,3 +151,28 @@ def test_the_dtype_that_is_served() -> None:
     assert served_dtype(server(1, 1, dtype="half"), MODEL) == "float16"
     assert served_dtype(server(1, 1), Model("", "", 1, 1, 1, 0, "float32", "")) == "float16"
     assert served_dtype(server(1, 1, dtype="float32"), MODEL) == "float32"
+
+
+def test_other_patience_is_read_from_the_environment() -> None:
+    assert tuning_of("") == Tuning()
+    assert tuning_of("min_timeout=600, threads=16") == Tuning(min_timeout=600.0, threads=16)
+    for wrong in ("patience=3", "threads=many", "threads"):
+        with pytest.raises(ExtractionError, match="known are min_timeout, dump_timeout"):
+            tuning_of(wrong)
+
+
+def test_rows_far_from_the_run_s_own_size_are_not_plausible() -> None:
+    norms = Norms()
+    for step in range(Norms.NEEDED - 1):
+        norms.add((1.0 + step / 100, 50.0))
+    assert norms.judge((1000.0, 50.0)) is None, "too little is known"
+    norms.add((1.1, 50.0))
+    assert norms.judge((4.0, 20.0)) is None
+    assert norms.judge((1.0, 5.0)) == (
+        "layer 1 has rows of size 5, those of the other samples 50 (median root mean square)"
+    )
+    assert norms.judge(()) is None, "short samples have no sizes"
+    wide = Norms()
+    for step in range(Norms.NEEDED):
+        wide.add((4.0 ** (step % 4),))
+    assert wide.judge((4.0**5,)) is None, "a model whose samples differ is no fault"

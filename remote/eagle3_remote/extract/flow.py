@@ -30,6 +30,7 @@ from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.scan import Norms
 from eagle3_remote.extract.storing import Dump, Storer
+from eagle3_remote.extract.window import Window
 from eagle3_remote.protocol import ExtractState
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Flow:
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "extract")
         self._storer = Storer(plan, journal, reporter, tuning)
         self._wake = asyncio.Event()
-        self._window: collections.deque[Entry] = collections.deque()
+        self._window = Window(journal, self._storer, feeder, tuning.window, self._start_beside)
         self._suspects: collections.deque[Entry] = collections.deque()
         """In flight when a server died: each is tried alone."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,7 +116,8 @@ class Flow:
                 while self._tasks:
                     await asyncio.wait(self._tasks)
                 await self._storer.commit()  # what could not be written after all waits again
-                if not self._journal.waiting(1):
+                self._window.look_again()
+                if not await self._storer.ask(lambda: self._journal.waiting(1)):
                     break
         finally:
             for task in (*self._tasks, *self._beside):
@@ -149,10 +151,11 @@ class Flow:
     def _over(self) -> bool:
         return self._stopping or self._end is not None
 
-    def _start_beside(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done)
+        return task
 
     # dumps that came too late
 
@@ -182,7 +185,8 @@ class Flow:
             self._hear()
             now = self._held() or self._next()
             if now.entry is not None and now.lane is not None:
-                await self._start(now.entry, now.lane)
+                self._start(now.entry, now.lane)
+                await asyncio.sleep(0)
                 continue
             if not now.wait:
                 return
@@ -228,15 +232,10 @@ class Flow:
                 quietest.alone = True
                 return _Next(self._suspects.popleft(), quietest)
             usable.remove(quietest)
-        all_read = self._feeder.done  # asked before the journal is, which gets the last samples first
-        if not self._window:
-            waiting = self._journal.waiting(self._tuning.window)
-            # The longest first, so that the end of a window, and of the run, is short samples on full servers.
-            self._window.extend(sorted(waiting, key=lambda entry: (entry.attempts, -entry.tokens)))
-        if not self._window:
-            self._feeder.check()
-            return _Next(wait=bool(self._tasks or self._suspects or not all_read))
-        return self._send_or_wait(self._window[0], usable)
+        entry = self._window.next
+        if entry is None:
+            return _Next(wait=bool(self._tasks or self._suspects or not self._window.empty))
+        return self._send_or_wait(entry, usable)
 
     def _send_or_wait(self, entry: Entry, usable: Sequence[Lane]) -> _Next:
         size = self._plan.shape.file_bytes(entry.tokens)
@@ -248,13 +247,11 @@ class Flow:
         root = self._plan.dataset.root
         why = space.output_full(space.room(root), owed, size, root) or lane.room(size)
         if why is None:
-            self._window.popleft()
-            return _Next(entry, lane)
+            return _Next(self._window.take(), lane)
         # While work of ours is on its way out, the space may be ours and come back by itself.
         return _Next(wait=True, sentence="" if owed else why)
 
-    async def _start(self, entry: Entry, lane: Lane) -> None:
-        await self._storer.note(lambda: self._journal.set_state(entry.line, SENT))
+    def _start(self, entry: Entry, lane: Lane) -> None:
         if self._reporter.state is not ExtractState.RUNNING:
             self._reporter.enter(ExtractState.RUNNING, "Extracting.")
         self._first_sent = self._first_sent or time.monotonic()
@@ -305,25 +302,33 @@ class Flow:
             lane.budget.written -= written
             self._wake.set()
 
-        handed_on = False
+        # Beside the request: the server does not wait for the journal.
+        noted = asyncio.create_task(self._storer.note(lambda: self._journal.set_state(entry.line, SENT)))
+        handed_on = suspected = False
         try:
-            sample = await self._prefill(rid, entry, lane)
-            await collect.wait_for_dump(folder, self._tuning.dump_timeout, lane.check_alive)
+            try:
+                sample = await self._prefill(rid, entry, lane)
+                await collect.wait_for_dump(folder, self._tuning.dump_timeout, lane.check_alive)
+            finally:
+                await noted
             written = size
             lane.budget.written += written
             handed_on = await self._store(sample, Dump(entry, folder, lane.rename, release))
             lane.budget.grow_bytes(size)
         except ServerAway as error:
-            await self._lost_with_server(entry, lane, alone, error)
+            suspected = await self._lost_with_server(entry, lane, alone, error)
         except SampleFailure as failure:
             if failure.kind in ("timeout", "dump-missing"):
                 lane.late.add(rid)
                 await lane.client.abort(rid)
             await self._failed(entry, lane, failure)
         finally:
+            if not suspected:
+                self._window.leave(entry.line)
             if alone:
                 lane.alone = False
             if not handed_on:
+                self._window.look_again()
                 release()
                 await self._in_thread(lambda: collect.remove_dumps([folder]))
 
@@ -393,15 +398,18 @@ class Flow:
 
     # a server that is away
 
-    async def _lost_with_server(self, entry: Entry, lane: Lane, alone: bool, error: ServerAway) -> None:
-        """Back to waiting, uncounted. Those in flight when a server died are tried alone, and one it dies of twice is not sent again."""
+    async def _lost_with_server(self, entry: Entry, lane: Lane, alone: bool, error: ServerAway) -> bool:
+        """Back to waiting, uncounted. Those in flight when a server died are tried alone, and one it dies of twice is not sent again.
+
+        Returns whether it is to be tried alone.
+        """
         if not await lane.lost(str(error)):  # one broken connection, not a lost server
             if self._failures.broken(entry.line):
                 reason = f"the connection broke {self._tuning.attempts} times with it: {error}"
                 await self._failed(entry, lane, SampleFailure("server-error", reason))
             else:
                 await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
-            return
+            return False
         if not lane.awaited:
             lane.awaited = True
             self._start_beside(self._return_of(lane))
@@ -409,8 +417,9 @@ class Flow:
             reason = f"the server died twice with it, the second time with nothing else in flight: {error}"
             await self._failed(entry, lane, SampleFailure("kills-server", reason))
             self._losses = 0
-        else:
-            self._suspects.append(entry)
+            return False
+        self._suspects.append(entry)
+        return True
 
     async def _return_of(self, lane: Lane) -> None:
         self._losses += 1

@@ -45,6 +45,8 @@ class Storer:
         self._copiers = concurrent.futures.ThreadPoolExecutor(tuning.threads, "copy")
         # Apart from the copiers: a disk that is slow to sync does not hold up what is copied into memory.
         self._syncers = concurrent.futures.ThreadPoolExecutor(tuning.threads, "sync")
+        # One: changes of the journal happen in their order, and none waits on the event loop's thread for a busy disk.
+        self._scribe = concurrent.futures.ThreadPoolExecutor(1, "journal")
         self._staged: list[tuple[Dump, Staged]] = []
         self.ending = False
         """Do not wait for space any more."""
@@ -55,6 +57,7 @@ class Storer:
         """End the threads."""
         self._copiers.shutdown()
         self._syncers.shutdown()
+        self._scribe.shutdown()
 
     @property
     def uncommitted(self) -> int:
@@ -85,6 +88,10 @@ class Storer:
                 return None
             await self._pause_full()
 
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Ask the journal, after what was noted before."""
+        return await self._on(self._scribe, question)
+
     async def note(self, change: Callable[[], None]) -> None:
         """Change the journal, waiting for space as long as it takes: it lies on the output's file system.
 
@@ -93,7 +100,7 @@ class Storer:
         """
         while True:
             try:
-                return change()
+                return await self._on(self._scribe, change)
             except OSError as error:
                 if not collect.is_full(error) or self.ending:
                     text = f"The journal in {self._plan.dataset.ours} cannot be written: {error}."
