@@ -26,6 +26,8 @@ from eagle3_remote.extract.statesfile import Header, read_header
 TMP_PREFIX = ".tmp-"
 ASK_SERVER = 5.0
 """Seconds without a dump after which the server is looked at again."""
+_TOO_MUCH_AT_ONCE = ("No space left", "ENOSPC", "are not taken away", "no memory for")
+"""In the patch's reasons: the file system, its own budget of dumps, its pinned memory (``eagle3_patch`` writer.py, capture.py)."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 _HS_NAME = re.compile(r"hs_(0|[1-9][0-9]*)\.safetensors")
 
@@ -91,9 +93,9 @@ def _patch_failure(path: str) -> SampleFailure:
             reason = str(json.load(file).get("reason", ""))
     except (OSError, ValueError, AttributeError) as error:
         reason = f"{path} cannot be read: {error}"
-    if "No space left" in reason or "ENOSPC" in reason or "quota exceeded" in reason.lower():
+    if any(sign in reason for sign in _TOO_MUCH_AT_ONCE) or "quota exceeded" in reason.lower():
         return SampleFailure("dump-full", reason)
-    if "cached" in reason:
+    if "cached" in reason or "prefix cache" in reason:
         return SampleFailure("cached-tokens", reason)
     return SampleFailure("dump-error", reason)
 
