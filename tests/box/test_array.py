@@ -170,13 +170,14 @@ def test_what_accounting_remembers_is_read(tmp_path: Path, monkeypatch: pytest.M
     """A stand-in for sacct, which needs a database: its lines are as the manual of Slurm 22.05 shows them."""
     program = tmp_path / "sacct"
     program.write_text(
-        "#!/bin/sh\nprintf '7_0|COMPLETED|n1|0:0\\n7_1|CANCELLED by 1000|n2|0:15\\n7_[2-3]|PENDING|None|0:0\\n'\n"
+        "#!/bin/sh\nprintf '7_0|COMPLETED|n1|0:0\\n7_1|CANCELLED by 1000|n2|0:15\\n7_[2,4-5%%2]|CANCELLED by 0|None assigned|0:0\\n'\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert slurm.accounting("7") == {
         0: slurm.Word("COMPLETED", "n1", "exit code 0:0"),
         1: slurm.Word("CANCELLED", "n2", "exit code 0:15"),
+        **dict.fromkeys((2, 4, 5), slurm.Word("CANCELLED", "None assigned", "exit code 0:0")),
     }
 
 

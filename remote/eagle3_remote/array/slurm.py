@@ -16,6 +16,12 @@ RUNNING = frozenset(
 QUEUED = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"))
 
 
+REST = -1
+"""Stands for all tasks that are not named: a record that Slurm kept for tasks that never began together."""
+_NO_TASK = "4294967294"
+"""NO_VAL of slurm.h, which is the task number in such a record (22.05)."""
+
+
 class SlurmError(Exception):
     """Slurm is not there, or does not do it; the text is a sentence."""
 
@@ -76,7 +82,7 @@ def queue(job: str) -> dict[int, Word]:
         if "Invalid job id" in str(error):  # all of it ended a while ago
             return {}
         raise
-    words = {}
+    words: dict[int, Word] = {}
     for line in text.splitlines():
         parts = line.strip().split("|")
         task = re.fullmatch(r"\d+_(\d+)", parts[0])
@@ -86,18 +92,18 @@ def queue(job: str) -> dict[int, Word]:
 
 
 def accounting(job: str) -> dict[int, Word]:
-    """What accounting remembers of tasks that ended; empty where there is none, which is usual in small clusters."""
+    """What accounting remembers of tasks that ended; without it, as is usual in small clusters, what the controller does."""
     try:
         text = _run("sacct", "-n", "-P", "-X", "-j", job, "-o", "JobID,State,NodeList,ExitCode")
     except SlurmError:
         return _remembered(job)
-    words = {}
+    words: dict[int, Word] = {}
     for line in text.splitlines():
         parts = line.strip().split("|")
-        task = re.fullmatch(r"\d+_(\d+)", parts[0])
-        if task and len(parts) == 4:
+        if len(parts) == 4:
             # "CANCELLED by 1000"
-            words[int(task[1])] = Word(parts[1].partition(" ")[0], parts[2], f"exit code {parts[3]}")
+            word = Word(parts[1].partition(" ")[0], parts[2], f"exit code {parts[3]}")
+            words |= dict.fromkeys(_tasks(parts[0].partition("_")[2]), word)
     return words
 
 
@@ -107,13 +113,23 @@ def _remembered(job: str) -> dict[int, Word]:
         text = _run("scontrol", "-o", "show", "job", job)
     except SlurmError:
         return {}
-    words = {}
+    words: dict[int, Word] = {}
     for line in text.splitlines():
         facts = dict(part.partition("=")[::2] for part in line.split() if "=" in part)
-        if facts.get("ArrayTaskId", "").isdigit():
-            reason = f"exit code {facts.get('ExitCode', '?')}"
-            words[int(facts["ArrayTaskId"])] = Word(facts.get("JobState", ""), facts.get("NodeList", ""), reason)
+        word = Word(facts.get("JobState", ""), facts.get("NodeList", ""), f"exit code {facts.get('ExitCode', '?')}")
+        number = facts.get("ArrayTaskId", "")
+        words |= dict.fromkeys([REST] if number == _NO_TASK else _tasks(number), word)
     return words
+
+
+def _tasks(text: str) -> list[int]:
+    """The numbers in ``7``, ``0-2%2`` or ``[1,4-6%3]``: tasks that ended before they began are told together."""
+    found: list[int] = []
+    for part in text.strip("[]").partition("%")[0].split(","):
+        span = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if span:
+            found += range(int(span[1]), int(span[2] or span[1]) + 1)
+    return found
 
 
 def cancel(job: str) -> None:
@@ -123,7 +139,11 @@ def cancel(job: str) -> None:
         SlurmError: with Slurm's own words.
     """
     _run("scancel", "--state=PENDING", job)
-    _run("scancel", "--batch", "--signal=TERM", job)
+    try:
+        _run("scancel", "--batch", "--signal=TERM", job)
+    except SlurmError as error:
+        if "Invalid job id" not in str(error):  # all of it was waiting, and is gone
+            raise
 
 
 def requeue(job: str, task: int) -> None:

@@ -96,7 +96,7 @@ class ArrayReader:
             judge(
                 said(folder, spec, index),
                 asked.queue.get(index),
-                asked.ended.get(index),
+                asked.ended.get(index, asked.ended.get(slurm.REST)),
                 bool(asked.error),
                 time.time(),
             )
