@@ -172,10 +172,10 @@ def _model(model: ModelFact, plan: Plan) -> Finding:
 def _data(data: PathFact) -> Finding:
     if not data.exists:
         return Finding(FAIL, "data", f"There is no data file {data.path} on the box.", "Check --data.")
-    if data.is_dir:
-        return Finding(FAIL, "data", f"{data.path} is a directory; one jsonl file is needed.", "Check --data.")
     if data.error:
         return Finding(FAIL, "data", f"{data.path} cannot be read: {data.error}.", "Check --data.")
+    if data.is_dir:
+        return Finding(OK, "data", f"{data.path}: a folder, read as Arrow or Parquet.")
     return Finding(OK, "data", f"{data.path}: {data.size / 1e9:.3f} GB.")
 
 

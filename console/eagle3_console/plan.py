@@ -28,6 +28,10 @@ class Plan:
     """Only the first so many; 0: all."""
     tokens_in_flight: int = 0
     on_bad: str = "skip"
+    duplicates: str = "keep"
+    shuffle: int | None = None
+    shard: str = ""
+    """``i/n``: this part of the input alone."""
     server_args: tuple[str, ...] = ()
     server_env: dict[str, str] = dataclasses.field(default_factory=dict)
     server_url: str = ""
@@ -79,6 +83,9 @@ class Plan:
             limit=self.samples,
             tokens_in_flight=self.tokens_in_flight,
             on_bad=self.on_bad,
+            duplicates=self.duplicates,
+            shuffle=self.shuffle,
+            shard=self.shard,
             server_url=self.server_url,
             dump_dir=self.dump_dir if self.server_url else "",
             model=self.model if self.server_url else "",

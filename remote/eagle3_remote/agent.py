@@ -126,6 +126,7 @@ class Agent:
                 self._foreign.stop(_need(params, "pid", int), _need(params, "confirm", str))
             ),
             "extract.start": self.extract_start,
+            "extract.plan": lambda params: self._extract.plan(_message(ExtractSpec, params), self._status.server()),
             "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
             "extract.control": lambda params: encode(self._extract.control(_message(ExtractWish, params))),
             "verify": lambda params: self._extract.verify(_message(VerifyQuery, params), self._status.server),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -86,6 +87,22 @@ class ExtractControl:
             except jobs.JobError as error:
                 raise Refused(str(error)) from error
             return jobs.status_of(job)
+
+    def plan(self, asked: ExtractSpec, server: ServerStatus) -> Any:
+        """An encoded `PlanReport`: what the extraction would take, measured with real requests; nothing is left behind.
+
+        Raises:
+            Refused: no fit server runs, a path is wrong, or the extraction would not start for another reason than space.
+            ServerFault: the server does not answer the probe.
+        """
+        fit = self._fit(asked, server)
+        more = [
+            self._fit(dataclasses.replace(asked, server_url=one.url, dump_dir=one.dump_dir), server)
+            for one in asked.servers
+        ]
+        spec = with_more(self._filled(asked, fit), more)
+        _check_paths(spec)
+        return shortjobs.run(self._release, spec.python, "extract.planning", json.dumps(encode(spec)))
 
     def stop(self, job_id: str | None) -> StopReport:
         """TERM to the extraction's process alone: it sends nothing more, finishes what is in flight, and ends.

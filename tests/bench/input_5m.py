@@ -3,7 +3,7 @@
 The extraction is the real job; the server is the stand-in of the tests, for what is measured here is the driver. Then it is stopped and
 started again, which must not read anything anew.
 
-    python tests/bench/input_5m.py --python BOX_PYTHON [--lines 5000000] [--tokens 60] [--no-rest] [--seconds 1800] [--work DIR]
+    python tests/bench/input_5m.py --python BOX_PYTHON [--lines 5000000] [--tokens 60] [--no-rest] [--out DIR] [--seconds 1800] [--work DIR]
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -72,7 +71,7 @@ def run(python: Path, run_dir: Path, server: StandIn, seconds: float, no_rest: b
             status = jobs.status(run_dir)
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.wait(120)
     return {
         "first_sample_sent_s": round(first, 2),
         "all_read_s": round(read, 1),
@@ -90,6 +89,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--seconds", type=float, default=1800)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument(
+        "--out", type=Path, help="go on with this dataset, and keep it; default: a new one, started twice"
+    )
     parser.add_argument("--no-rest", action="store_true", help="read on at full speed while far ahead of sending")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.work) as folder:
@@ -103,20 +105,19 @@ def main() -> None:
         with standin(work) as server:
             spec = ExtractSpec(
                 data=str(data),
-                out=str(work / "out"),
+                out=str(args.out or work / "out"),
                 server_url=server.url,
                 dump_dir=str(server.dump_dir),
                 model=str(server.model),
             )
             run_dir = jobs.prepare(work / "run", spec)
-            for name in ("new", "resumed"):
+            for name in ("new", "resumed") if args.out is None else ("goes on",):
                 sys.stdout.write(
                     json.dumps({name: run(args.python, run_dir, server, args.seconds, args.no_rest)}) + "\n"
                 )
                 sys.stdout.flush()
-            sizes = {path.name: path.stat().st_size // 1_000_000 for path in (work / "out/.eagle3").iterdir()}
+            sizes = {path.name: path.stat().st_size // 1_000_000 for path in (Path(spec.out) / ".eagle3").iterdir()}
             sys.stdout.write(json.dumps({"MB in .eagle3": sizes}) + "\n")
-            shutil.rmtree(work / "out")
 
 
 if __name__ == "__main__":

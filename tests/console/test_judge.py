@@ -56,7 +56,6 @@ def test_a_fit_box() -> None:
         ("model", {"model": ModelFact("/m", False)}),
         ("model", {"model": dataclasses.replace(FIT.model, weight_files=0)}),  # type: ignore[type-var]
         ("data", {"data": PathFact("/d.jsonl", False)}),
-        ("data", {"data": PathFact("/d.jsonl", True, is_dir=True)}),
         ("output", {"out": PathFact("/a/out", False)}),
         ("output", {"out": PathFact("/out", True, is_dir=True, parent_exists=True, writable=False)}),
         ("port", {"port": PortFact(30000, False, "pid 7 (python)")}),

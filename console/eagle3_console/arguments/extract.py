@@ -40,6 +40,10 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     )
     extra_key(start)
     watch(start)
+    forecast = extract.add_parser(
+        "plan", parents=[link, output, plan], help="tokens, bytes, space and time, by 32 samples that are not kept"
+    )
+    extra_key(forecast)
     extract.add_parser(
         "pause", parents=[link, output], help="finish what is in flight, send nothing more until 'resume'"
     )

@@ -82,6 +82,16 @@ def plan_options() -> argparse.ArgumentParser:
         "--on-bad", choices=("skip", "stop"), default=None, help="a bad input line: skip it (default) or stop"
     )
     group.add_argument(
+        "--duplicates",
+        choices=("keep", "skip"),
+        default="keep",
+        help="samples with the ids of an earlier one: extract each (default) or refuse them",
+    )
+    group.add_argument(
+        "--shuffle", metavar="SEED", type=natural, default=None, help="shuffle; the whole input is read first"
+    )
+    group.add_argument("--shard", metavar="I/N", default="", help="only part I (from 0) of N, for several extractions")
+    group.add_argument(
         "--share-gpus", action="store_true", help="start the server though somebody else holds memory of its GPUs"
     )
     group.add_argument(

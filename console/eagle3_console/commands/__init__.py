@@ -13,6 +13,7 @@ from eagle3_console.commands import (
     explain,
     export,
     extract,
+    forecast,
     job,
     log,
     merge,
@@ -34,6 +35,7 @@ _COMMANDS = (
     | bench.COMMANDS
     | log.COMMANDS
     | extract.COMMANDS
+    | forecast.COMMANDS
     | merge.COMMANDS
     | dataset.COMMANDS
     | export.COMMANDS

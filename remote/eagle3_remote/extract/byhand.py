@@ -12,7 +12,9 @@ from typing import Any
 from eagle3_patch import layout
 from eagle3_remote import probe, serverinfo
 from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract import shards
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError
+from eagle3_remote.extract.progress import say
 from eagle3_remote.protocol import ExtractServer, ExtractSpec, PatchMarker, encode
 from eagle3_remote.rpc import ServerFault
 
@@ -78,6 +80,14 @@ def read(argv: Sequence[str]) -> tuple[str, ExtractSpec]:
             f"{len(args.server_url)} servers and {len([one for one in dumps if one])} dump directories are named: "
             "each --server-url needs its --hs-dump-dir, in the same order."
         )
+    if not args.shard:
+        shard, names = shards.from_environment(os.environ)
+        if names:
+            args.shard, args.output_dir = (
+                str(shard),
+                f"{args.output_dir.rstrip('/')}-shard-{shard.index}-of-{shard.count}",
+            )
+            say(f"Shard {shard} of the input, by {names}: into {args.output_dir}.")
     dataset = ds.prepare(os.path.abspath(args.output_dir))
     os.close(ds.take_lock(dataset, dataset.ours))  # refused here, before anything of the other run is overwritten
     urls = [url.rstrip("/") for url in args.server_url]

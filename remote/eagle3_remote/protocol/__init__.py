@@ -19,6 +19,7 @@ server.bench_kept    {}                                                         
 server.foreign       {}                                                              list of `ForeignServer`
 server.stop_foreign  pid: int, confirm: str (the box's host name)                    `StopReport`
 extract.start        `ExtractSpec`                                                   `JobStatus`
+extract.plan         `ExtractSpec`                                                   `PlanReport`
 extract.stop         job: str | null                                                 `StopReport`
 extract.control      `ExtractWish`                                                   `ControlReport`
 verify               `VerifyQuery`                                                   `VerifyReport`
@@ -85,6 +86,7 @@ from eagle3_remote.protocol.extract import (
 )
 from eagle3_remote.protocol.foreign import ForeignServer, Patched
 from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
+from eagle3_remote.protocol.plan import PlanReport, Space
 from eagle3_remote.protocol.server import (
     STARTING,
     LaunchPlan,
@@ -153,6 +155,7 @@ __all__ = [
     "PathFact",
     "Phase",
     "PhaseSpan",
+    "PlanReport",
     "PortFact",
     "ProbeAnswer",
     "ProbeReport",
@@ -167,6 +170,7 @@ __all__ = [
     "ServerSpec",
     "ServerStatus",
     "Snapshot",
+    "Space",
     "SpaceQuery",
     "SpaceReport",
     "StackReport",
