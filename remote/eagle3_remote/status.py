@@ -193,7 +193,8 @@ def judge(
         return phase, _SENTENCES[phase] + (_UNCHECKED if log.markers and not log.checked else "")
     if log.phase is Phase.LOADING_WEIGHTS and log.shards_total:
         eta = f", about {log.shard_eta} left" if log.shard_eta else ""
-        return log.phase, f"The server loads the weights: {log.shards_done} of {log.shards_total} shards{eta}."
+        waits = f"; it waits for {_few(log.waiting_ranks)}" if log.waiting_ranks else ""
+        return log.phase, f"The server loads the weights: {log.shards_done} of {log.shards_total} shards{eta}{waits}."
     return log.phase, _SENTENCES[log.phase]
 
 
@@ -215,6 +216,10 @@ def with_restarts(phase: Phase, sentence: str, kept: watchdog.Record, now: float
     if now is None and kept.given_up:
         sentence += f" It is not started again: {kept.given_up}."
     return phase, sentence
+
+
+def _few(ranks: tuple[str, ...]) -> str:
+    return ", ".join(ranks[:3]) + (f" and {len(ranks) - 3} more" if len(ranks) > 3 else "")
 
 
 def _exit_words(rc: int | None) -> str:

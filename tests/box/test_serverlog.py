@@ -309,3 +309,16 @@ ConnectionRefusedError: [Errno 111] Connection refused
     assert view(feed(LogState(), log), ended=True).root_cause is None
     later = b"Traceback (most recent call last):\nValueError: of this it died\n"
     assert view(feed(LogState(), log + later), ended=True).root_cause == "ValueError: of this it died"
+
+
+@pytest.mark.parametrize("length", [MAX_LINE - 1, MAX_LINE, MAX_LINE + 1, 3 * MAX_LINE])
+def test_a_line_that_is_too_long_is_cut_the_same_wherever_it_was_received(length: int) -> None:
+    whole = b"\n".join([b"The server is fired up and ready to roll!", b"x" * length + b" SIGTERM received", b"end"])
+    for cut in (0, 1, 50, MAX_LINE // 2, MAX_LINE, len(whole) - 5):
+        assert feed(feed(LogState(), whole[:cut]), whole[cut:]) == feed(LogState(), whole)
+    assert view(feed(LogState(), whole)).phase is Phase.READY
+
+
+def test_a_hole_of_nuls_costs_nothing_and_hides_nothing() -> None:
+    state = feed(LogState(), b"[2026-08-12 09:00:01 TP0] Load weight be" + b"\0" * 5_000_000 + b"gin. avail mem=1 GB\n")
+    assert view(state).phase is Phase.LOADING_WEIGHTS

@@ -800,6 +800,37 @@ def test_what_happened(name: str, lines: list[str], phase: str, kind: str | None
         assert kind in note(name, feed(LogState(), data))
 
 
+ODD = [
+    ("triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072", "scheduler_exception"),
+    ("some.module.Surprise", "scheduler_exception"),
+    ("RuntimeError: Failed: CUDA error deep_ep.cpp:123 'out of memory'", "cuda_oom"),
+    ("AssertionError: max_running_request is zero", "kv_pool_too_small"),
+    (
+        "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+        "nccl_init",
+    ),
+    (
+        "RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
+        "corrupt_safetensors",
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "kind"), ODD)
+def test_the_last_line_of_a_schedulers_traceback(line: str, kind: str) -> None:
+    failure = explained("", feed(LogState(), "\n".join([exception("TP1"), line, SIGQUIT]).encode()))["failure"]
+    assert (failure["kind"], failure["root_cause"], failure["rank"]) == (kind, line, "TP1")
+
+
+def test_a_shell_that_tells_of_a_signal() -> None:
+    for line, kind in (
+        ("run.sh: line 1: 4711 Segmentation fault      (core dumped) python -m sglang.launch_server", "native_crash"),
+        ("run.sh: line 1: 4711 Killed                  python -m sglang.launch_server", "host_oom_kill"),
+    ):
+        failure = explained("", feed(LogState(), line.encode()))["failure"]
+        assert (failure["kind"], failure["certain"]) == (kind, False)
+
+
 ADVICE = [
     ([load_begin("TP0"), exception("TP0"), OOM], "do not fit"),
     ([kv("TP0"), exception("TP0"), OOM], "decrease --mem-fraction-static"),

@@ -91,12 +91,12 @@ CAUSES: tuple[Cause, ...] = (
     ),
     _row(
         "cuda_oom",
-        r"OutOfMemoryError(?!.*node running low)|(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|CUDA error: out of memory|Cuda failure (?:\d+ )?'out of memory'|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
+        r"OutOfMemoryError(?!.*node running low)|(?:CUDA|HIP|NPU|XPU|MUSA) out of memory|CUDA error.*out of memory|Cuda failure (?:\d+ )?'out of memory'|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation",
         "",
     ),
     _row(
         "kv_pool_too_small",
-        r"Not enough memory\. Please try to increase --mem-fraction-static|leave no GPU memory for the KV cache|Not enough GPU memory for hybrid|cannot hold even one request|leaves no room for the full|max_total_num_tokens.* (?:must be|is) (?:positive|too small)",
+        r"Not enough memory\. Please try to increase --mem-fraction-static|leave no GPU memory for the KV cache|max_running_request is zero|Not enough GPU memory for hybrid|cannot hold even one request|leaves no room for the full|max_total_num_tokens.* (?:must be|is) (?:positive|too small)",
         "After the weights too little is left for the KV cache: increase --mem-fraction-static, or use more GPUs (--tp-size) or a smaller --max-running-requests.",
     ),
     _row(
@@ -176,7 +176,7 @@ CAUSES: tuple[Cause, ...] = (
     ),
     _row(
         "native_crash",
-        r"\(exit code: -(?:4|6|8|11)\)|crashed with exit code (?:-(?:4|6|8|11)|13[1-69])\b|^Exit code: -(?:4|6|8|11)\b|Fatal Python error: (?!Bus)|^(?:Segmentation fault|Aborted)|Caught signal (?:4|6|8|11)\b|Segfault encountered|terminate called|double free or corruption|free\(\): invalid|malloc\(\): ",
+        r"\(exit code: -(?:4|6|8|11)\)|crashed with exit code (?:-(?:4|6|8|11)|13[1-69])\b|^Exit code: -(?:4|6|8|11)\b|Fatal Python error: (?!Bus)|^(?:Segmentation fault|Aborted)|\bline \d+: +\d+ (?:Segmentation fault|Aborted)\b|Caught signal (?:4|6|8|11)\b|Segfault encountered|terminate called|double free or corruption|free\(\): invalid|malloc\(\): ",
         "Native code crashed (-6 SIGABRT, -11 SIGSEGV, -4 SIGILL): look above for 'terminate called', 'Watchdog caught' or a CUDA error; without one, start again with CUDA_LAUNCH_BLOCKING=1 and another --attention-backend.",
         fatal=True,
         weight=GUESS,

@@ -8,6 +8,7 @@ nothing are passed over in bulk; see `lines.telling`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
@@ -31,6 +32,8 @@ MAX_LINE = 64 * 1024
 """Bytes of one line that are looked at; the rest of a longer one is skipped."""
 _HALF = MAX_LINE // 2
 _MAX_TEXT = 600
+_REMEMBERED = 400
+"""Bytes of a line whose verdict is kept, so that what is kept stays small."""
 _NUMBER = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 
 
@@ -153,7 +156,7 @@ class Fold(Stages):
                 if inner != raw:
                     self.line(inner[:MAX_LINE])
             return
-        if not KEY.search(raw):
+        if _idle(raw) and not self.get("trouble").open:
             if b"[" in raw:
                 for line in split(clean(raw)):
                     self._rank(line.rank)
@@ -208,6 +211,17 @@ class Fold(Stages):
             after = before.see(line, self.get("step"))
             if after is not before:
                 self._new["trouble"] = after
+
+
+def _idle(raw: bytes) -> bool:
+    """Whether a line changes nothing. The same messages come again and again, each with another time."""
+    start = raw.find(b"] ") + 2 if raw.startswith(b"[20") else 0
+    return _idle_message(raw[start:]) if len(raw) < _REMEMBERED else KEY.search(raw, start) is None
+
+
+@functools.lru_cache(maxsize=4096)
+def _idle_message(message: bytes) -> bool:
+    return KEY.search(message) is None
 
 
 def _line_at(data: bytes, place: int, start: int, end: int) -> bytes:

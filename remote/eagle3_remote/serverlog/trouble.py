@@ -9,6 +9,7 @@ where the traceback of a failing process is cut, that is what is said.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 
 from eagle3_remote.serverlog import causes
@@ -24,6 +25,8 @@ _EXCEPTION = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt|Timeout|Failure|Expired|NotFound|Unavailable)"
     r"(?:: .*|:)?$|^Exception(?:: .*)?$"
 )
+_ODD_EXCEPTION = re.compile(r"^(?:[a-z_]\w*\.)+[A-Z]\w*(?::|$)")
+"""One of a name that does not say what it is; believed only where a traceback waits for its last line."""
 _STOPPED = re.compile(r"^(?:KeyboardInterrupt|asyncio\.exceptions\.CancelledError|SystemExit)\b")
 _DURING = "During handling of the above exception"
 _DIRECT = "The above exception was the direct cause"
@@ -130,7 +133,8 @@ class Trouble:
         fatal = any(words in message for words in _HEADS)
         if head:
             return now._head(line, "fatal" if fatal else announced or "plain")
-        if not line.stamped and _EXCEPTION.match(message):
+        inside = any(one.source == line.source for one in now.open)
+        if not line.stamped and (_EXCEPTION.match(message) or (inside and _ODD_EXCEPTION.match(message))):
             return now._exception(line, step)
         if (process := _PROCESS.match(message)) and not line.stamped:
             return dataclasses.replace(now, announced=process[1].replace("_", " ").strip() or "plain")
@@ -309,6 +313,7 @@ def refusal(reason: str) -> Finding:
     return Finding("patch_refused", reason, advice, certain=True)
 
 
+@functools.lru_cache(maxsize=256)
 def _cause(message: str, *, exception: bool) -> Cause | None:
     return next((one for one in CAUSES if (exception or one.anywhere) and one.pattern.search(message)), None)
 
