@@ -822,6 +822,23 @@ def test_the_last_line_of_a_schedulers_traceback(line: str, kind: str) -> None:
     assert (failure["kind"], failure["root_cause"], failure["rank"]) == (kind, line, "TP1")
 
 
+def test_a_dead_scheduler_and_the_exit_code_on_the_next_line_are_one_rank() -> None:
+    dead = at() + "Rank 1 scheduler is dead. Please check if there are relevant logs."
+    failure = explained("", feed(LogState(), f"{dead}\n{at()}Exit code: -11\n".encode()))["failure"]
+    assert (failure["kind"], failure["rank"]) == ("native_crash", "rank 1")
+
+
+def test_a_parent_that_lost_its_child_knows_no_cause() -> None:
+    lines = [load_begin("TP0"), TRACEBACK, '  File "engine.py", line 1', "EOFError"]
+    failure = explained("", feed(LogState(), "\n".join(lines).encode()))["failure"]
+    assert (failure["kind"], failure["certain"]) == ("unknown_child_failure", False)
+
+
+def test_a_new_server_in_a_file_whose_beginning_is_gone_begins_anew() -> None:
+    lines = [exception("TP0"), OOM, QUIT, at() + "server_args=ServerArgs(model_path='x')", load_begin("TP0")]
+    assert explained("", feed(LogState(), "\n".join(lines).encode()))["phase"] == "load_weights"
+
+
 def test_a_shell_that_tells_of_a_signal() -> None:
     for line, kind in (
         ("run.sh: line 1: 4711 Segmentation fault      (core dumped) python -m sglang.launch_server", "native_crash"),

@@ -254,6 +254,14 @@ CAUSES: tuple[Cause, ...] = (
         weight=CONSEQUENCE,
     ),
     _row(
+        "unknown_child_failure",
+        r"^EOFError$",
+        "A child process ended while its parent waited for its first word: look at the lines above, at the other ranks' "
+        "logs, and at `dmesg -T`.",
+        weight=GONE,
+        anywhere=False,
+    ),
+    _row(
         "warmup_failed",
         r"Initialization failed\. warmup error",
         "The server came up and its own first request failed: the lines after this one say why.",

@@ -120,7 +120,7 @@ class Stages:
 
     def _server_args(self, source: str) -> None:
         sources = self.get("sources")
-        if source in sources and (self.get("step") > Step.SPAWNING or self.get("trouble").dying):
+        if (not source or source in sources) and (self.get("step") > Step.SPAWNING or self.get("trouble").dying):
             fresh = LogState(first_stamp=self.get("last_stamp"), last_stamp=self.get("last_stamp"))
             for field in dataclasses.fields(LogState):
                 if field.name not in ("tail", "last_line"):

@@ -234,7 +234,10 @@ class Trouble:
             printed = self.printed if self.printed is not None and self.printed.score >= found.score else found
             return dataclasses.replace(self, printed=printed)._keep(found)
         sure = cause.weight >= CONSEQUENCE
-        return self._weigh(cause, line.message.strip(), _rank(line), step, score=0, certain=sure)
+        rank = _rank(line)
+        if not rank and line.message.startswith("Exit code:") and self.best is not None and _DEAD in self.best.line:
+            rank = self.best.rank or ""  # 0.5.9 and older say who it was on the line before
+        return self._weigh(cause, line.message.strip(), rank, step, score=0, certain=sure)
 
     def _refines(self, line: Line, cause: Cause) -> bool:
         """NCCL says on the lines after its exception what failed inside it."""
