@@ -175,3 +175,25 @@ def test_what_a_smaller_server_cannot_take_any_more_is_refused(tmp_path: Path) -
     assert journal.problems(9) == [
         (1, "rejected", "too-long", "9 tokens; this server takes at most 5 (its context length is 11)")
     ]
+
+
+@pytest.mark.parametrize("name", ["data.jsonl", "data.jsonl.gz"])
+def test_lines_that_end_where_a_buffer_does_are_whole(tmp_path: Path, name: str) -> None:
+    """Around 8 KiB and 64 KiB; Windows line ends, a byte order mark, no line end at the very end."""
+    texts = []
+    for size in (8191, 8192, 8193, 65535, 65536, 65537, 131072, 40):
+        start = f'{{"input_ids": [{len(texts) + 1}], "text": "'
+        texts.append(start + "x" * (size - len(start) - 4) + '"}')
+    raw = b"\xef\xbb\xbf" + "\r\n".join(texts).encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    dataset, journal = journal_of(tmp_path / "out", tmp_path / name)
+    assert [ids for _, ids, _ in content(dataset, journal)] == [[at + 1] for at in range(len(texts))]
+
+
+def test_a_damaged_archive_is_said_and_what_was_read_stays(tmp_path: Path) -> None:
+    data = write(tmp_path / "data.jsonl.gz", [{"input_ids": [i % 900, i % 7]} for i in range(90_000)])
+    raw = data.read_bytes()
+    data.write_bytes(raw[: len(raw) * 2 // 3])
+    with pytest.raises(ExtractionError, match=r"cannot be read after line \d+: it is cut off or damaged"):
+        journal_of(tmp_path / "out", data)
+    assert Journal(str(tmp_path / "out/.eagle3/journal.sqlite3")).counts().waiting > 1000

@@ -7,6 +7,7 @@ table has the same columns. What is refused is said by line number and reason.
 from __future__ import annotations
 
 import array
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -118,6 +119,9 @@ def fingerprint(ids: array.array[int]) -> bytes:
 
 def parse(item: Line | Row, rules: Rules) -> Sample | Bad:
     """Check one line or row against `rules`; never raises for what a file can hold."""
+    if isinstance(item, Line) and item.raw is not None and (record := _plain_record(item.raw)) is not None:
+        with contextlib.suppress(_Refused):  # the slow way says why, and of large numbers better
+            return _sample(item.number, record, rules)
     try:
         return _sample(item.number, item.cells if isinstance(item, Row) else _cells(item), rules)
     except _Refused as refused:
@@ -164,9 +168,6 @@ def _sample(number: int, record: dict[str, Any], rules: Rules) -> Sample:
 
 
 def _record(raw: bytes) -> dict[str, Any]:
-    record = _plain_record(raw)
-    if record is not None:
-        return record
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
