@@ -4,6 +4,8 @@
 
     <home>/runs/<job id>/spec.json  what was started       pid.json  who it is      out.log  what it said
                          lock       held by its supervisor rc        how it ended   stop.json  somebody asked it to end
+
+    of a server besides: seen.json, shm.json  what its processes were and used     watch.json, restarts.json  see `watchdog`
 """
 
 from __future__ import annotations

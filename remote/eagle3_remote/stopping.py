@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Iterable
 
-from eagle3_remote import identity, jobs
+from eagle3_remote import doctor, identity, jobs
 from eagle3_remote.files import write_atomic
 from eagle3_remote.protocol import JobState, StopReport
 
@@ -117,7 +117,7 @@ def stop(job: jobs.Job, *, grace: float = 30.0, term: float = 5.0, kill: float =
             how = f"ignored TERM for {grace + term:.0f} s and was killed"
             end_at_once(roster, kill)
     _wait_for_rc(job)
-    left = tuple(f"pid {stat.pid} ({stat.name}, state {stat.state})" for stat in roster())
+    left = tuple(f"{doctor.describe(stat.pid)} in state {stat.state}" for stat in roster())
     if left:
         why = " It belongs to another user." if denied else ""
         return StopReport(job.id, False, f"Job {job.id} did not end: {', '.join(left)} still lives.{why}", left)

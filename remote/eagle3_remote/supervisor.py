@@ -25,6 +25,8 @@ from eagle3_remote.files import write_atomic
 from eagle3_remote.watchdog import Watchdog, of_run_dir
 
 EXIT_NOT_STARTED = 127
+_ANSWERED = -1
+"""In place of the answer's pipe once it is closed: its number may be another file's by then."""
 _LOCK_TRIES = 100
 _TICK = 2.0
 """Seconds between two looks at a server's processes."""
@@ -92,9 +94,9 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
     watchdog = of_run_dir(run_dir, spec)
     while True:
         code = _run(run_dir, spec, log, pipe, watchdog)
-        pipe = -1  # answered; the number may be another file's by now
+        pipe = _ANSWERED
         try:
-            if watchdog is None or not _again(watchdog, code):
+            if watchdog is None or code == EXIT_NOT_STARTED or not _again(watchdog, code):
                 break
             os.close(log)
             log = os.open(run_dir / "out.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -141,6 +143,8 @@ def _run(run_dir: Path, spec: dict[str, Any], log: int, pipe: int, watchdog: Wat
     except OSError as error:
         reason = f"{spec['argv'][0]} could not be started: {error.strerror}"
         os.write(log, f"{reason}\n".encode())
+        if pipe != _ANSWERED:  # who is told that it was not started finds it ended
+            _write_rc(run_dir, EXIT_NOT_STARTED)
         _answer(pipe, reason.encode())
         return EXIT_NOT_STARTED
     leader = identity.identify(job.pid)  # exists: nobody but us reaps it

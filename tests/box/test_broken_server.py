@@ -19,7 +19,6 @@ from eagle3_remote.protocol import (
     ExtractStatus,
     JobStatus,
     Phase,
-    ProbeReport,
     ServerSpec,
     ServerStatus,
     Snapshot,
@@ -28,7 +27,10 @@ from eagle3_remote.protocol import (
     encode,
 )
 from tests.box.client import AgentProcess, agent, until
-from tests.box.test_real_server import MAKE_DATA, MAKE_MODEL, SAMPLES, free_port, server_of, wait_ready
+from tests.box.test_real_server import MAKE_DATA, MAKE_MODEL, free_port, server_of, wait_ready
+
+SAMPLES = 400
+"""So many that the server is killed in the middle."""
 
 
 @pytest.fixture(scope="module", params=install.VERSIONS)
@@ -70,7 +72,7 @@ def becomes(box: AgentProcess, phase: Phase, wait: float = 60.0) -> ServerStatus
 
 @pytest.mark.parametrize("bed", install.VERSIONS[:1], indirect=True)  # its HTTP side outlives its schedulers
 def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
-    bed: install.TestBed, model: Path, box: AgentProcess, home: Path
+    bed: install.TestBed, model: Path, box: AgentProcess, home: Path, tmp_path: Path
 ) -> None:
     spec = ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args)
     job = the_job(home, box.ask(JobStatus, "server.start", **encode(spec)))
@@ -82,7 +84,8 @@ def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
     assert "stuck in " in stuck.sentence
     os.kill(pid, signal.SIGCONT)
     wait_ready(box)
-    assert box.ask(ProbeReport, "server.probe", wait=240, tokens=19).ok
+    start_extraction(box, tmp_path, 20)  # the first request of its life
+    until(lambda: extraction_of(box).state is ExtractState.FINISHED, 120, every=0.3)
 
     os.kill(pid, signal.SIGSTOP)
     stuck = becomes(box, Phase.STUCK)
@@ -125,11 +128,7 @@ def test_a_server_that_is_killed_under_an_extraction_comes_back_and_the_extracti
     job = the_job(home, box.ask(JobStatus, "server.start", **encode(spec)))
     assert "up to 3 times" in box.call("server.watch", job=None, on=True)
     wait_ready(box)
-    assert box.ask(ProbeReport, "server.probe", wait=240, tokens=19).ok
-    data, out = tmp_path / "data.jsonl", tmp_path / "out"
-    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", str(SAMPLES), "--longest", "300"]
-    subprocess.run(make, check=True)
-    box.call("extract.start", wait=120, **encode(ExtractSpec(data=str(data), out=str(out))))
+    start_extraction(box, tmp_path, SAMPLES)
     until(lambda: extraction_of(box).stored > 20, 120)
     before = job.leader
     os.kill(scheduler_of(job).pid, signal.SIGKILL)
@@ -146,6 +145,13 @@ def test_a_server_that_is_killed_under_an_extraction_comes_back_and_the_extracti
         done = extraction_of(later)
         assert (done.state, done.stored, done.failed) == (ExtractState.FINISHED, SAMPLES, 0), done.sentence
         assert_nothing_is_left_by(later.ask(StopReport, "server.stop", wait=120, job=None), job, spec)
+
+
+def start_extraction(box: AgentProcess, tmp_path: Path, samples: int) -> None:
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", str(samples), "--longest", "300"]
+    subprocess.run(make, check=True)
+    box.call("extract.start", wait=120, **encode(ExtractSpec(data=str(data), out=str(out))))
 
 
 def extraction_of(box: AgentProcess) -> ExtractStatus:

@@ -72,6 +72,7 @@ def ended(job: jobs.Job) -> bool:
 def test_a_crashed_server_comes_back_as_the_same_job(home: Path, release: Path) -> None:
     job = server(home, release)
     until(lambda: (job.run_dir / "out.2.log").exists() and "incarnation 3" in job.log_path.read_text())
+    until(lambda: watchdog.record(job).starts_at is None)
     first = job.leader
     assert jobs.state_of(job) is JobState.RUNNING
     assert [one.reason for one in watchdog.record(job).restarts] == ["RuntimeError: it broke"] * 2

@@ -12,6 +12,10 @@ import httpx
 from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.facts import Model, Server, server_from
 
+_TIMEOUT = 30.0
+_FRESH_TIMEOUT = 5.0
+"""Seconds for the first question about settings; a busy server answers between two batches."""
+
 
 class ServerAway(Exception):
     """No connection, or it broke: the request may be sent again when the server is back."""
@@ -41,7 +45,7 @@ class Client:
         # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
         self._http = httpx.AsyncClient(
-            base_url=url, limits=limits, trust_env=False, timeout=httpx.Timeout(30, connect=10, pool=None)
+            base_url=url, limits=limits, trust_env=False, timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None)
         )
 
     async def close(self) -> None:
@@ -54,18 +58,35 @@ class Client:
             ServerAway: no answer.
             ExtractionError: the answer lacks what is needed.
         """
-        info = await self._json("/server_info", "/get_server_info")
+        info = await self._info()
         models = await self._json("/v1/models")
         server = server_from(info, models, model)
         return dataclasses.replace(server, shares_prefixes=server.shares_prefixes and not self._extra_key)
 
-    async def _json(self, *paths: str) -> dict[str, Any]:
+    async def _info(self) -> dict[str, Any]:
+        """The server's settings.
+
+        Up to 0.5.9 at least, the answer of the schedulers is not read before the first request was computed
+        (``managers/tokenizer_communicator_mixin.py``: `get_internal_state` starts no handle loop), so that a server that
+        has only just come up gives none. Its own health request, which no dump is made of, gets it going.
+        """
+        paths = ("/server_info", "/get_server_info")
+        try:
+            return await self._json(*paths, timeout=_FRESH_TIMEOUT)
+        except ServerAway as away:
+            if not isinstance(away.__cause__, httpx.ReadTimeout):
+                raise
+        with contextlib.suppress(httpx.TransportError):
+            await self._http.get("/health_generate")
+        return await self._json(*paths)
+
+    async def _json(self, *paths: str, timeout: float = _TIMEOUT) -> dict[str, Any]:
         """The first of `paths` that the server knows (0.5.4 has only /get_server_info)."""
         for path in paths:
             try:
-                answer = await self._http.get(path)
+                answer = await self._http.get(path, timeout=httpx.Timeout(timeout, connect=10, pool=None))
             except httpx.TransportError as error:
-                raise ServerAway(f"GET {path}: {_words(error)}") from None
+                raise ServerAway(f"GET {path}: {_words(error)}") from error
             if answer.status_code == 404:
                 continue
             if answer.status_code != 200:
