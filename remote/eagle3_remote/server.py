@@ -122,7 +122,7 @@ class ServerControl:
         Raises:
             Refused: there is no such job, or none runs.
         """
-        job = self._job(job_id)
+        job = self._job(job_id, "watch")
         try:
             watchdog.set_watch(job, on)
         except OSError as error:
@@ -141,16 +141,16 @@ class ServerControl:
         Raises:
             Refused: there is no such job, or nothing of it lives.
         """
-        return stack.report(self._job(job_id))
+        return stack.report(self._job(job_id, "look at"))
 
-    def _job(self, job_id: str | None) -> jobs.Job:
+    def _job(self, job_id: str | None, verb: str = "stop") -> jobs.Job:
         if job_id is None:
             running = jobs.living(self._home, "server")
             left = jobs.newest(self._home, "server")
             if not running and left is not None and stopping.members(left):
                 return left  # the server died, some of its processes did not
             if not running:
-                raise Refused("No server that was started from here is running: there is nothing to stop.")
+                raise Refused(f"No server that was started from here is running: there is nothing to {verb}.")
             return running[0]
         job = jobs.find(self._home, job_id)
         if job is None or job.kind != "server":
