@@ -98,16 +98,25 @@ def _is_ours(path: Path, job_id: str) -> bool:
 def in_use(home: Path, path: str) -> jobs.Job | None:
     """The extraction job that still collects from `path`."""
     for job in jobs.living(home, "extract"):
-        if job.spec["message"].get("dump_dir") == path:
+        if any(folder == path for _, folder in collects(job)):
             return job
     return None
+
+
+def collects(job: jobs.Job) -> list[tuple[str, str]]:
+    """(URL, dump directory) of every server that an extraction job uses."""
+    message = job.spec["message"]
+    more = message.get("servers") or ()
+    first = (message.get("server_url", ""), message.get("dump_dir", ""))
+    return [first, *((one.get("url", ""), one.get("dump_dir", "")) for one in more if isinstance(one, dict))]
 
 
 def waiting(home: Path, url: str) -> str:
     """The dump directory of an extraction that runs on the server at `url`, and waits for it while it is away."""
     for job in jobs.living(home, "extract"):
-        if job.spec["message"].get("server_url") == url:
-            return str(job.spec["message"].get("dump_dir", ""))
+        for used, folder in collects(job):
+            if used == url:
+                return folder
     return ""
 
 
@@ -120,9 +129,9 @@ def taken(home: Path, path: Path, url: str, *, ours_will_end: bool) -> str:
     """
     real = os.path.realpath(path)
     for job in jobs.living(home, "extract"):
-        message = job.spec["message"]
-        if os.path.realpath(str(message.get("dump_dir", ""))) == real and message.get("server_url") != url:
-            return f"job {job.id}, which collects from it for {message.get('server_url')}"
+        for used, folder in collects(job):
+            if folder and os.path.realpath(folder) == real and used != url:
+                return f"job {job.id}, which collects from it for {used}"
     for process in identity.living():
         env = identity.environment(process.pid)
         given = env.get(layout.ENV_DUMP_DIR)

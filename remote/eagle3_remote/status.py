@@ -31,7 +31,7 @@ from eagle3_remote.signs import SignReader
 UNRESPONSIVE_AFTER = 60.0
 """Seconds of failing health requests (at least three) before a server that was ready is called unresponsive."""
 BUSY_WITHIN = 3.0
-"""A batch line that is the last word of a log written to within so many seconds: the server is at work."""
+"""A batch line that is the log's last word, and not older than so many seconds: the server is at work."""
 
 NO_SIGNS = stuck.Signs()
 
@@ -83,7 +83,7 @@ class StatusReader:
             log = dataclasses.replace(
                 log, failure="scheduler_died", root_cause=stuck.died(signs.dead), advice=stuck.DIED_ADVICE
             )
-        active = _active(job, state)
+        active = state.active and signs.silent_for < BUSY_WITHIN
         phase, sentence = judge(status, log, health, stopping=job.stop_requested, active=active, signs=signs)
         leader = job.leader
         kept = watchdog.record(job)
@@ -138,14 +138,6 @@ def _health_path(version: str) -> str:
         return "/health" if parse_version(version) >= (0, 5, 6) else "/get_model_info"
     except PlanError:
         return "/health"
-
-
-def _active(job: jobs.Job, state: LogState) -> bool:
-    try:
-        written = job.log_path.stat().st_mtime
-    except OSError:
-        return False
-    return state.active and abs(time.time() - written) < BUSY_WITHIN
 
 
 def judge(

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote import jobs, ledger, shm, stopping, stuck
+from eagle3_remote import dumpdir, jobs, ledger, shm, stopping, stuck
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.logtail import LogTail
 from eagle3_remote.protocol import Phase, Restart, ServerLog
@@ -183,9 +183,8 @@ class Watchdog:
             return "it was stopped"
         if not watched(self._job):
             return "nobody asked for it"
-        dump_dir = self._job.spec.get("dump_dir")
         home = self._job.run_dir.parent.parent
-        if not any(one.spec["message"].get("dump_dir") == dump_dir for one in jobs.living(home, "extract")):
+        if dumpdir.in_use(home, str(self._job.spec.get("dump_dir"))) is None:
             return "no extraction uses it"
         return ""
 

@@ -29,7 +29,7 @@ from eagle3_remote.protocol import (
 from tests.box.client import AgentProcess, agent, until
 from tests.box.test_real_server import MAKE_DATA, MAKE_MODEL, free_port, server_of, wait_ready
 
-SAMPLES = 400
+SAMPLES = 1000
 """So many that the server is killed in the middle."""
 
 
