@@ -31,25 +31,26 @@ INCURABLE = frozenset(
     {
         "bad_args",
         "corrupt_safetensors",
-        "corrupt_weights",
-        "cuda_driver",
+        "cuda_driver_mismatch",
         "disk_full",
         "download_failed",
+        "gpu_occupied",
+        "host_memory_too_small",
         "import_error",
         "invalid_device",
         "kv_pool_too_small",
         "missing_weights",
         "patch_refused",
         "permission_denied",
-        "port_in_use",
         "port_in_use_dist",
         "port_in_use_http",
         "shm_too_small",
+        "unsupported_model",
     }
 )
 """Causes that meet the next start as they met this one."""
 INCURABLE_AT_START = frozenset(
-    {"cuda_oom", "gpu_oom", "gloo_mesh", "host_oom_kill", "nccl_init", "nccl_timeout", "native_crash", "sigbus"}
+    {"cuda_oom", "gloo_mesh", "host_oom_kill", "nccl_init", "nccl_timeout", "native_crash", "sigbus"}
 )
 """Causes that a restart cures only where the server had been ready before."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from eagle3_remote import watchdog
 from eagle3_remote.explain import explained, note
 from eagle3_remote.serverlog import LogState, feed
 from eagle3_remote.serverlog.causes import CAUSES
@@ -879,6 +880,10 @@ def test_no_word_that_counts_is_passed_over() -> None:
 def test_every_kind_has_advice_of_its_own() -> None:
     told = {cause.kind for cause in CAUSES if cause.advice}
     assert {cause.kind for cause in CAUSES} - told == {"cuda_oom", "disk_full"}  # theirs depends on the place
+
+
+def test_every_cause_that_no_restart_cures_is_one_that_a_log_can_name() -> None:
+    assert {cause.kind for cause in CAUSES} | {"patch_refused"} >= watchdog.INCURABLE | watchdog.INCURABLE_AT_START
 
 
 def test_the_rank_of_mixed_tracebacks_is_only_told_where_a_line_tells_it() -> None:
