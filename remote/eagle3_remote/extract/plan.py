@@ -249,6 +249,12 @@ def check_space(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     samples, tokens = forecast(plan, counts, 1.0 if reading.ended else reading.fraction)
     files = samples - counts.stored
     need = plan.shape.dataset_bytes(tokens - counts.tokens_stored, files) + space.JOURNAL_FIXED
+    where = space.room(plan.dataset.root)
+    about = "" if reading.ended else f" (estimated from {reading.fraction:.1%} of the input)"
+    say(
+        f"To do: {files} samples, {tokens - counts.tokens_stored} tokens, {space.gigabytes(need)} on {plan.dataset.root}, "
+        f"where {space.gigabytes(where.free)} are free{about}."
+    )
     refused, warned = space.judge(need, files + 16, space.room(plan.dataset.root), plan.dataset.root)
     if refused:
         raise ExtractionError(refused)
