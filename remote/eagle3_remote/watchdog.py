@@ -61,8 +61,7 @@ _ASKED = (0, -signal.SIGTERM, -signal.SIGINT)
 
 def incurable(failure: str | None, was_ready: bool) -> bool:
     """Whether a restart would only fail again, by the cause's machine word. An unknown cause may be cured."""
-    kind = (failure or "").replace("-", "_")
-    return kind in INCURABLE or (not was_ready and kind in INCURABLE_AT_START)
+    return failure in INCURABLE or (not was_ready and failure in INCURABLE_AT_START)
 
 
 def set_watch(job: jobs.Job, on: bool) -> None:

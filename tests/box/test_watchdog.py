@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, stopping, watchdog
+from eagle3_remote import jobs, serverlog, stopping, watchdog
 from eagle3_remote.protocol import JobState, Phase, Restart, encode
 from eagle3_remote.protocol.server import ServerSpec
 from eagle3_remote.status import StatusReader, with_restarts
@@ -150,9 +150,9 @@ def test_what_the_crash_left_running_is_ended_before_the_restart(home: Path, rel
     ("kind", "was_ready", "never"),
     [
         ("bad_args", False, True),
-        ("missing-weights", True, True),
+        ("missing_weights", True, True),
         ("cuda_oom", False, True),
-        ("gpu-oom", True, False),
+        ("cuda_oom", True, False),
         ("host_oom_kill", False, True),
         ("host_oom_kill", True, False),
         ("scheduler_exception", False, False),
@@ -162,6 +162,12 @@ def test_what_the_crash_left_running_is_ended_before_the_restart(home: Path, rel
 )
 def test_causes(kind: str | None, was_ready: bool, never: bool) -> None:
     assert watchdog.incurable(kind, was_ready) is never
+
+
+def test_the_causes_are_those_that_the_log_gives() -> None:
+    source = "".join(path.read_text() for path in Path(str(serverlog.__file__)).parent.glob("*.py"))
+    for kind in watchdog.INCURABLE | watchdog.INCURABLE_AT_START:
+        assert f'"{kind}"' in source, kind
 
 
 def test_a_record_that_is_torn_or_forged_counts_as_none(home: Path, release: Path) -> None:
