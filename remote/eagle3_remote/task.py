@@ -133,14 +133,17 @@ class Task:
         except _Failed as error:
             self._say(TaskState.FAILED, str(error))
             return error.code
-        except (Refused, ServerFault) as error:
+        except Refused as error:
             self._say(TaskState.FAILED, str(error))
-            return EXIT_NOT_FIT if isinstance(error, Refused) else EXIT_SERVER
+            return EXIT_NOT_FIT
 
     def _once(self) -> tuple[int, str]:
         server = self._start_server()
         self._say(TaskState.PROBING, "The server is ready; one request is checked.")
-        probe = decode(ProbeReport, self._box.probe({"tokens": PROBE_TOKENS}))
+        try:
+            probe = decode(ProbeReport, self._box.probe({"tokens": PROBE_TOKENS}))
+        except ServerFault as error:
+            raise _Failed(str(error), EXIT_SERVER) from error
         if not probe.ok:
             raise _Failed(probe.sentence, EXIT_SERVER)
         wanted = dataclasses.replace(

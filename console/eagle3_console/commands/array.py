@@ -43,12 +43,12 @@ async def status(flow: Flow, args: argparse.Namespace) -> int:
     said: dict[int, str] = {}
     while True:
         now = await flow.watcher.call("array.status", {"out": args.array or None}, ArrayStatus, wait=60)
-        if not args.watch or now.over:
-            break
-        for task in now.tasks:
+        for task in now.tasks if args.watch else ():
             if said.get(task.index) != task.state.value:
                 flow.emit(Narration(task_line(task), time.time()))
                 said[task.index] = task.state.value
+        if not args.watch or now.over:
+            break
         await asyncio.sleep(_WATCH_EVERY)
     if args.json:
         print_json(now)
