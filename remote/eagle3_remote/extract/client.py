@@ -41,15 +41,20 @@ class Client:
     def __init__(self, url: str, *, extra_key: bool = False) -> None:
         self._extra_key = extra_key
         self.url = url
+        self._http = self._connect()
+        self._retired: list[httpx.AsyncClient] = []
+
+    def _connect(self) -> httpx.AsyncClient:
         # trust_env: a proxy in the environment is for the world, not for a server on this box.
         # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
-        self._http = httpx.AsyncClient(
-            base_url=url, limits=limits, trust_env=False, timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None)
+        return httpx.AsyncClient(
+            base_url=self.url, limits=limits, trust_env=False, timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None)
         )
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for http in (self._http, *self._retired):
+            await http.aclose()
 
     async def facts(self, model: Model) -> Server:
         """Ask for length limits and the settings that matter.
@@ -133,11 +138,19 @@ class Client:
         try:
             body = answer.json()
             meta, chosen = body["meta_info"], body.get("output_ids") if new_tokens else None
+            if meta.get("id", rid) != rid:
+                self._retire()
+                raise ServerAway(f"the answer is that of another request, {meta['id']}")
             return Answer(int(meta["prompt_tokens"]), int(meta["cached_tokens"]), int(chosen[0]) if chosen else None)
         except (ValueError, KeyError, TypeError, IndexError):
             raise SampleFailure(
                 "server-error", f"the server answered {answer.status_code}: {answer.text[:500]}"
             ) from None
+
+    def _retire(self) -> None:
+        """Use other connections from now on: somebody answered twice, and every answer on that one belongs to the request before."""
+        self._retired.append(self._http)
+        self._http = self._connect()
 
     async def abort(self, rid: str) -> None:
         """Ask the server to drop a request that is no longer waited for."""

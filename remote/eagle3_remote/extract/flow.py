@@ -8,8 +8,8 @@ after the journal says stored, so that whatever kills the process leaves either 
 from __future__ import annotations
 
 import asyncio
-import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -18,12 +18,14 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from eagle3_patch import layout
-from eagle3_remote.extract import checks, collect, control, space, spool
+from eagle3_remote.extract import checks, collect, control, spool
 from eagle3_remote.extract.client import ServerAway
+from eagle3_remote.extract.dispatch import Dispatcher, Next
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError, SampleFailure
 from eagle3_remote.extract.input import Sample
 from eagle3_remote.extract.journal import FAILED, SENT, WAITING, Entry, Journal
-from eagle3_remote.extract.lane import Lane, spread
+from eagle3_remote.extract.lane import Lane
+from eagle3_remote.extract.late import LateDumps
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.policy import Failures, Tuning
 from eagle3_remote.extract.progress import Reporter, say
@@ -34,19 +36,6 @@ from eagle3_remote.extract.window import Window
 from eagle3_remote.protocol import ExtractState
 
 T = TypeVar("T")
-
-_LINGER = 3.0
-"""Seconds that the end waits for dumps of requests that were given up, so that none is left lying."""
-
-
-@dataclasses.dataclass(frozen=True)
-class _Next:
-    """What to do now: send `entry` to `lane`, or wait, with a `sentence` where a person should know why; all `None`: done."""
-
-    entry: Entry | None = None
-    lane: Lane | None = None
-    wait: bool = False
-    sentence: str = ""
 
 
 class Flow:
@@ -68,8 +57,7 @@ class Flow:
         self._storer = Storer(plan, journal, reporter, tuning)
         self._wake = asyncio.Event()
         self._window = Window(journal, self._storer, feeder, tuning.window, self._start_beside)
-        self._suspects: collections.deque[Entry] = collections.deque()
-        """In flight when a server died: each is tried alone."""
+        self._dispatcher = Dispatcher(plan, lanes, self._window)
         self._tasks: set[asyncio.Task[None]] = set()
         """One a sample."""
         self._beside: set[asyncio.Task[None]] = set()
@@ -85,7 +73,7 @@ class Flow:
         self._before, self._cpu = reporter.counts, sum(os.times()[:2])
         self._dtype: str | None = journal.get("dtype")
         self._known_dump = journal.get("dump") is not None
-        self._runs: list[str] = journal.get("runs") or []
+        self._late = LateDumps(lanes, journal.get("runs") or [])
 
     def stop(self, at_once: bool = False) -> None:
         """Send nothing more; what is in flight is finished, or left where it must be `at_once`."""
@@ -103,7 +91,7 @@ class Flow:
         """
         commits = asyncio.create_task(self._storer.commit_until_closed())
         commits.add_done_callback(self._done)
-        for work in (self._sweep_often(), *(lane.watch() for lane in self._lanes)):
+        for work in (self._late.remove_often(self._tuning.sweep_every), *(lane.watch() for lane in self._lanes)):
             self._start_beside(work)
         loop = asyncio.get_running_loop()
         self._feeder.added = lambda: loop.call_soon_threadsafe(self._wake.set)
@@ -127,10 +115,10 @@ class Flow:
             await asyncio.wait([commits])
             try:
                 await self._storer.commit()
-                for entry in self._suspects:
+                for entry in self._dispatcher.suspects:
                     await self._storer.note(functools.partial(self._journal.set_state, entry.line, WAITING))
                 self._note_rate()
-                await self._last_sweep()
+                await self._late.remove_last()
             finally:
                 self._threads.shutdown()
                 self._storer.shutdown()
@@ -144,7 +132,8 @@ class Flow:
         seconds = max(time.monotonic() - self._first_sent, 1e-3)
         now, cpu = self._reporter.counts, sum(os.times()[:2]) - self._cpu
         samples, tokens = now.stored - self._before.stored, now.tokens_stored - self._before.tokens_stored
-        self._journal.put("flow", {"seconds": seconds, "samples": samples, "tokens": tokens, "cpu_seconds": cpu})
+        with contextlib.suppress(OSError):  # a full disk: the log has it
+            self._journal.put("flow", {"seconds": seconds, "samples": samples, "tokens": tokens, "cpu_seconds": cpu})
         say(f"{samples} samples, {tokens} tokens in {seconds:.1f} s: {tokens / seconds:.0f} tokens/s.")
 
     @property
@@ -157,33 +146,12 @@ class Flow:
         task.add_done_callback(self._done)
         return task
 
-    # dumps that came too late
-
-    async def _sweep_often(self) -> None:
-        while True:
-            await asyncio.sleep(self._tuning.sweep_every)
-            await self._sweep()
-
-    async def _sweep(self) -> None:
-        for lane in self._lanes:
-            lane.late -= await self._in_thread(
-                functools.partial(_sweep, lane.dump_dir, self._runs, set(lane.in_flight), set(lane.late))
-            )
-
-    async def _last_sweep(self) -> None:
-        left = _LINGER
-        await self._sweep()
-        while left > 0 and any(lane.late and lane.there for lane in self._lanes):
-            await asyncio.sleep(0.1)
-            left -= 0.1
-            await self._sweep()
-
     # sending
 
     async def _send_all(self) -> None:
         while not self._over:
             self._hear()
-            now = self._held() or self._next()
+            now = self._held() or self._dispatcher.next(bool(self._tasks))
             if now.entry is not None and now.lane is not None:
                 self._start(now.entry, now.lane)
                 await asyncio.sleep(0)
@@ -209,47 +177,15 @@ class Flow:
             for lane in self._lanes:
                 lane.budget.most_tokens = tokens
 
-    def _held(self) -> _Next | None:
+    def _held(self) -> Next | None:
         """Nothing is sent: a person paused, or the run did by itself."""
         if self._trouble is not None:
-            return _Next(wait=True, sentence=self._trouble)
+            return Next(wait=True, sentence=self._trouble)
         if not self._wishes.paused:
             return None
         if self._tasks:
-            return _Next(wait=True, sentence="Pausing on request: what is in flight is finished, nothing more is sent.")
-        return _Next(wait=True, sentence="Paused on request. 'extract resume' goes on.")
-
-    def _next(self) -> _Next:
-        present = [lane for lane in self._lanes if lane.there]
-        if not present:
-            why = next((lane.away for lane in self._lanes if lane.away), "it is gone")
-            sentence = f"Paused: the server is away ({why}). Waiting for it to come back."
-            return _Next(wait=True, sentence="" if self._tasks else sentence)
-        usable = [lane for lane in present if not lane.alone]
-        if self._suspects and not any(lane.alone for lane in present):
-            quietest = min(usable, key=lambda lane: len(lane.in_flight))
-            if not quietest.budget.tokens:
-                quietest.alone = True
-                return _Next(self._suspects.popleft(), quietest)
-            usable.remove(quietest)
-        entry = self._window.next
-        if entry is None:
-            return _Next(wait=bool(self._tasks or self._suspects or not self._window.empty))
-        return self._send_or_wait(entry, usable)
-
-    def _send_or_wait(self, entry: Entry, usable: Sequence[Lane]) -> _Next:
-        size = self._plan.shape.file_bytes(entry.tokens)
-        lane = spread(usable, entry.tokens, size)
-        if lane is None:
-            return _Next(wait=True)
-        owed = sum(one.budget.bytes for one in self._lanes if not one.rename)
-        owed += sum(one.budget.bytes - one.budget.written for one in self._lanes if one.rename)
-        root = self._plan.dataset.root
-        why = space.output_full(space.room(root), owed, size, root) or lane.room(size)
-        if why is None:
-            return _Next(self._window.take(), lane)
-        # While work of ours is on its way out, the space may be ours and come back by itself.
-        return _Next(wait=True, sentence="" if owed else why)
+            return Next(wait=True, sentence="Pausing on request: what is in flight is finished, nothing more is sent.")
+        return Next(wait=True, sentence="Paused on request. 'extract resume' goes on.")
 
     def _start(self, entry: Entry, lane: Lane) -> None:
         if self._reporter.state is not ExtractState.RUNNING:
@@ -314,9 +250,12 @@ class Flow:
             written = size
             lane.budget.written += written
             handed_on = await self._store(sample, Dump(entry, folder, lane.rename, release))
-            lane.budget.grow_bytes(size)
+            if handed_on:
+                lane.budget.grow_bytes(size)
         except ServerAway as error:
             suspected = await self._lost_with_server(entry, lane, alone, error)
+            if not suspected:
+                lane.late.add(rid)
         except SampleFailure as failure:
             if failure.kind in ("timeout", "dump-missing"):
                 lane.late.add(rid)
@@ -341,7 +280,7 @@ class Flow:
         if staged is None:
             return False
         assert staged.checked is not None
-        self._learn(staged.checked)
+        await self._learn(staged.checked)
         self._failures.stored()
         self._losses = 0
         return True
@@ -363,17 +302,16 @@ class Flow:
             )
         return sample
 
-    def _learn(self, checked: checks.Checked) -> None:
-        """The first good dump tells the dtype and the versions of this dataset. Written with the next commit's journal rows."""
+    async def _learn(self, checked: checks.Checked) -> None:
+        """The first good dump tells the dtype and the versions of this dataset."""
         self._norms.add(checked.norms)
         if self._dtype is None:
             self._dtype = checked.dtype
-            self._journal.put("dtype", checked.dtype)
+            await self._storer.note(lambda: self._journal.put("dtype", checked.dtype))
         if not self._known_dump:
             self._known_dump = True
-            self._journal.put(
-                "dump", {key: checked.meta.get(key) for key in ("sglang_version", "patch_version", "model_class")}
-            )
+            facts = {key: checked.meta.get(key) for key in ("sglang_version", "patch_version", "model_class")}
+            await self._storer.note(lambda: self._journal.put("dump", facts))
 
     async def _failed(self, entry: Entry, lane: Lane, failure: SampleFailure) -> None:
         if failure.kind == "dump-full" and len(lane.in_flight) > 1:
@@ -418,7 +356,7 @@ class Flow:
             await self._failed(entry, lane, SampleFailure("kills-server", reason))
             self._losses = 0
             return False
-        self._suspects.append(entry)
+        self._dispatcher.suspects.append(entry)
         return True
 
     async def _return_of(self, lane: Lane) -> None:
@@ -444,10 +382,3 @@ class Flow:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _sweep(dump_dir: str, runs: list[str], keep: set[str], late: set[str]) -> set[str]:
-    """Delete the dumps that nobody waits for; returns those of `late` that were there."""
-    came = {rid for rid in late if os.path.exists(os.path.join(dump_dir, layout.folder_name(rid)))}
-    collect.sweep(dump_dir, runs, keep)
-    return came
