@@ -88,16 +88,21 @@ def extract(
         )
         argv[1:3] = ["-c", code]
     begin = time.perf_counter()
-    with (args.work / f"extract-{label}.log").open("wb") as log:
-        code_ = subprocess.run(argv, stdout=log, stderr=subprocess.STDOUT, env=environment(args)).returncode
+    log = args.work / f"extract-{label}.log"
+    with log.open("wb") as file:
+        code = subprocess.run(argv, stdout=file, stderr=subprocess.STDOUT, env=environment(args)).returncode
     whole = time.perf_counter() - begin
-    usage = [file.stat().st_size for file in (out / "hidden_states").iterdir()]
-    with sqlite3.connect(out / ".eagle3/journal.sqlite3") as journal:
-        stored, size = journal.execute("SELECT count(*), total(bytes) FROM samples WHERE state = 'stored'").fetchone()
-        flow = json.loads(journal.execute("SELECT value FROM meta WHERE key = 'flow'").fetchone()[0])
-    if (code_ and not args.no_arrow) or stored != len(samples) or len(usage) != len(samples):
-        tail = (args.work / f"extract-{label}.log").read_text(errors="replace")[-4000:]
-        raise RuntimeError(f"the extraction stored {stored} of {len(samples)} samples and exited with {code_}\n{tail}")
+    try:
+        with sqlite3.connect(out / ".eagle3/journal.sqlite3") as journal:
+            asked = "SELECT count(*), total(bytes) FROM samples WHERE state = 'stored'"
+            stored, size = journal.execute(asked).fetchone()
+            flow = json.loads(journal.execute("SELECT value FROM meta WHERE key = 'flow'").fetchone()[0])
+    except (sqlite3.Error, TypeError):
+        stored, size, flow = 0, 0.0, {}
+    files = len(list((out / "hidden_states").glob("hs_*.safetensors")))
+    if (code and not args.no_arrow) or not stored == files == len(samples):
+        tail = log.read_text(errors="replace")[-4000:]
+        raise RuntimeError(f"the extraction stored {stored} of {len(samples)} samples and exited with {code}\n{tail}")
     found = {
         "mode": "extraction",
         "tokens_per_s": round(flow["tokens"] / flow["seconds"]),

@@ -78,8 +78,9 @@ class Lane:
             task.cancel()
             raise
         except SampleFailure as failure:
-            if failure.kind != "timeout":
-                self._heard = time.monotonic()
+            if failure.kind == "timeout" and not await self.client.healthy():
+                raise ServerAway(f"{failure}, and it does not call itself healthy") from None
+            self._heard = time.monotonic()
             raise
         finally:
             self._asking.discard(task)
