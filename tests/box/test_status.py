@@ -31,7 +31,7 @@ RUNNING = JobStatus("server-x", "server", JobState.RUNNING, 1, None, 0.0, None, 
 GOOD, NEVER = Health(ok=True, ms=3.0), Health(failures=2, failing_for=1.0)
 GONE = Health(ms=3.0, failures=3, failing_for=61.0)
 UP = ServerLog(phase=Phase.READY)
-OOM = ServerLog(phase=Phase.FAILED, failure="gpu-oom", root_cause="torch.OutOfMemoryError: x.", advice="Lower it.")
+OOM = ServerLog(phase=Phase.FAILED, failure="cuda_oom", root_cause="torch.OutOfMemoryError: x.", advice="Lower it.")
 
 
 def ended(state: JobState, rc: int | None = None) -> JobStatus:

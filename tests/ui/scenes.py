@@ -130,7 +130,7 @@ FAILED = dataclasses.replace(
     log=dataclasses.replace(
         LOADING.log,
         phase=Phase.FAILED,
-        failure="gpu-oom",
+        failure="cuda_oom",
         root_cause="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.50 GiB. GPU 3 has a total capacity "
         "of 139.72 GiB of which 1.12 GiB is free.",
         advice="Another process holds memory of GPU 3: end it, or give the server less with --mem-fraction-static 0.8.",

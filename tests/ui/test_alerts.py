@@ -66,7 +66,7 @@ def test_inodes_are_counted_against_the_samples_to_come() -> None:
 
 def test_a_failed_server_names_cause_and_cure() -> None:
     alert = causes(FAILED)["server-failed"]
-    assert "gpu-oom" in alert.text
+    assert "cuda_oom" in alert.text
     assert "out of memory" in alert.text
     assert "--mem-fraction-static" in alert.cure
 

@@ -71,7 +71,7 @@ def test_a_failure_shows_cause_and_advice_in_whatever_room(height: int) -> None:
     shown = text(draw_server, arrived(FAILED), height=height)
     lines = shown.splitlines()[:height]
     assert "FAILED" in lines[0]
-    assert "gpu-oom: torch.OutOfMemoryError" in lines[1]
+    assert "cuda_oom: torch.OutOfMemoryError" in lines[1]
     assert any("--mem-fraction" in line or "→" in line for line in lines)
 
 
