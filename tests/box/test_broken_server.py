@@ -65,7 +65,7 @@ def scheduler_of(job: jobs.Job) -> processes.Process:
     return one
 
 
-def becomes(box: AgentProcess, phase: Phase, wait: float = 60.0) -> ServerStatus:
+def becomes(box: AgentProcess, phase: Phase, wait: float = 120.0) -> ServerStatus:
     until(lambda: server_of(box).phase is phase, wait, every=0.3)
     return server_of(box)
 
@@ -76,7 +76,7 @@ def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
 ) -> None:
     spec = ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args)
     job = the_job(home, box.ask(JobStatus, "server.start", **encode(spec)))
-    until(lambda: processes.look(job).role("scheduler"), every=0.1)
+    until(lambda: processes.look(job).role("scheduler"), 240, every=0.1)
     os.kill(scheduler_of(job).pid, signal.SIGSTOP)  # before the weights
     stuck = becomes(box, Phase.STUCK)
     pid = scheduler_of(job).pid
@@ -85,7 +85,7 @@ def test_a_server_that_answers_over_a_hung_and_then_a_dead_scheduler(
     os.kill(pid, signal.SIGCONT)
     wait_ready(box)
     start_extraction(box, tmp_path, 20)  # the first request of its life
-    until(lambda: extraction_of(box).state is ExtractState.FINISHED, 120, every=0.3)
+    until(lambda: extraction_of(box).state is ExtractState.FINISHED, 240, every=0.3)
 
     os.kill(pid, signal.SIGSTOP)
     stuck = becomes(box, Phase.STUCK)
@@ -129,12 +129,12 @@ def test_a_server_that_is_killed_under_an_extraction_comes_back_and_the_extracti
     assert "up to 3 times" in box.call("server.watch", job=None, on=True)
     wait_ready(box)
     start_extraction(box, tmp_path, SAMPLES)
-    until(lambda: extraction_of(box).stored > 20, 120)
+    until(lambda: extraction_of(box).stored > 20, 240)
     before = job.leader
     os.kill(scheduler_of(job).pid, signal.SIGKILL)
     box.kill()  # nobody watches from outside
-    until(lambda: len(watchdog.record(job).restarts) == 1, 120)
-    until(lambda: job.leader != before, 60)
+    until(lambda: len(watchdog.record(job).restarts) == 1, 240)
+    until(lambda: job.leader != before, 120)
     with agent(release, home, str(bed.python), bed.env) as later:
         wait_ready(later)
         (restart,) = server_of(later).restarts
