@@ -115,8 +115,9 @@ class Flow:
             await asyncio.wait([commits])
             try:
                 await self._storer.commit()
-                for entry in self._dispatcher.suspects:
-                    await self._storer.note(functools.partial(self._journal.set_state, entry.line, WAITING))
+                with contextlib.suppress(ExtractionError):  # a full disk: the next start makes them wait again
+                    for entry in self._dispatcher.suspects:
+                        await self._storer.note(functools.partial(self._journal.set_state, entry.line, WAITING))
                 self._note_rate()
                 await self._late.remove_last()
             finally:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import sqlite3
 import sys
 import threading
 import time
@@ -160,6 +161,8 @@ class Reporter:
             # A connection of its own: the last word comes when the run has closed its journal.
             with contextlib.closing(Journal(self._journal)) as journal:
                 history.keep(journal, record)
+        except sqlite3.OperationalError:  # on a full disk its files beside the journal cannot even be made
+            return
         except OSError as error:
             if not is_full(error):
                 raise
