@@ -70,6 +70,7 @@ async def wait_for_dump(folder: str, timeout: float, check_server: Callable[[], 
     while not _is_done(folder):
         now = time.monotonic()
         if now > end:
+            await check_server()
             raise SampleFailure("dump-missing", f"no dump in {folder} within {timeout:.0f} s of the answer")
         if now > ask:
             await check_server()
