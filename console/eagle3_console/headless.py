@@ -92,7 +92,9 @@ def server_line(server: ServerStatus) -> str:
 
 
 def extract_line(extract: ExtractStatus) -> str:
-    """The extraction in one line: n of N, rates, size, ETA, and what went wrong."""
+    """The extraction in one line: n of N, rates, size, ETA, and what went wrong; while it pauses, why."""
+    if extract.state is ExtractState.PAUSED:
+        return f"extract: {extract.stored:,} of {extract.total:,} stored. {extract.sentence}"
     parts = [
         f"extract: {extract.stored:,} of {extract.total:,} stored",
         f"{extract.samples_per_s:.1f} samples/s",
@@ -104,8 +106,6 @@ def extract_line(extract: ExtractStatus) -> str:
         parts.append(f"{extract.rejected} rejected")
     if extract.failed:
         parts.append(f"{extract.failed} failed")
-    if extract.state is ExtractState.PAUSED:
-        parts.append(extract.sentence)
     return ", ".join(parts)
 
 
