@@ -99,7 +99,7 @@ def test_a_measurement_is_kept_and_nothing_of_it_is_dumped(box: AgentProcess, ho
     assert "does not fit" in refusal(box, "server.bench", **{**spec, "prefill_tokens": 1_000_000})
 
 
-def test_metrics_are_in_the_snapshot(box: AgentProcess) -> None:
+def test_metrics_are_in_the_snapshot(box: AgentProcess, home: Path) -> None:
     def idle() -> ServerMetrics | None:
         metrics = seen(box).server.metrics
         return metrics if metrics is not None and (metrics.running, metrics.queued) == (0, 0) else None
@@ -121,7 +121,7 @@ def test_an_extraction_is_offered_without_a_restart_and_is_right(box: AgentProce
     assert "--extra-key" in said
     words = [f"--data={tmp_path / 'data.jsonl'}", f"--out={tmp_path / 'out'}", "--extra-key"]
     said = on_the_command_line(home, "extract", "start", *words)
-    assert re.search(r"A restart of \d+ s is avoided", said), said
+    assert re.search(r"A restart of .+ is avoided", said), said
     assert "Nothing is measured while it does" in refusal(box, "server.bench", **encode(BenchSpec()))
 
     def ended() -> bool:

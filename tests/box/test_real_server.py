@@ -229,7 +229,7 @@ def test_a_server_that_a_bad_request_killed_says_why(bed: install.TestBed, model
     assert status.log.failure == "scheduler_exception", status.sentence
     assert status.log.root_cause is not None
     assert "index out of range" in status.log.root_cause
-    assert "vocabulary" in status.sentence
+    assert "vocab_size" in status.sentence
     assert status.job is not None
     box.call("server.stop", job=status.job.id)  # nothing to stop, but its dumps are not left in memory
     assert not Path(status.dump_dir).exists()
