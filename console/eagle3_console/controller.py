@@ -147,8 +147,8 @@ class SessionController:
         """What the command line left out comes from what last ran on the box."""
         if self._snapshot is None:
             raise UsageError("The box has not answered yet.")
-        last = self._snapshot.server.spec
-        plan = self._plan if last is None else restart_plan(self._plan, last)
+        server = self._snapshot.server
+        plan = self._plan if server.spec is None else restart_plan(self._plan, server.spec, watched=server.watched)
         extract = self._snapshot.extract
         if extract is not None and extract.spec is not None and not (plan.data or plan.out):
             spec = extract.spec

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Sequence
 
 from eagle3_remote.protocol import DoctorQuery, ExtractServer, ExtractSpec, ServerSpec
 
@@ -101,8 +102,14 @@ class Plan:
         return "--device=cpu" in args or any(a == "--device" and b == "cpu" for a, b in itertools.pairwise(args))
 
 
-def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
-    """The last server's own settings, except where `plan` names another."""
+def restart_plan(plan: Plan, last: ServerSpec, *, watched: bool = False) -> Plan:
+    """The last server's own settings, except where `plan` names another: an argument or a variable more is added to the
+    last ones, and wins over the one of its name.
+
+    Args:
+        watched: the box was asked to start the last server again when it crashes.
+    """
+    host = ("--host", last.host) if last.host != ServerSpec.host else ()  # a plan has no other word for it
     return dataclasses.replace(
         plan,
         model=plan.model or last.model,
@@ -116,6 +123,19 @@ def restart_plan(plan: Plan, last: ServerSpec) -> Plan:
         if "tokens_in_flight" in plan.said or plan.tokens_in_flight
         else last.tokens_in_flight,
         share_gpus=plan.share_gpus or last.share_gpus,
-        server_args=plan.server_args or last.extra_args,
-        server_env=plan.server_env or last.env,
+        server_args=_merged((*host, *last.extra_args), plan.server_args),
+        server_env={**last.env, **plan.server_env},
+        watch=plan.watch or watched,
     )
+
+
+def _merged(last: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+    """The arguments `last`, without the options that `said` names (each with its values), and then `said`."""
+    named = {word.partition("=")[0] for word in said if word.startswith("--")}
+    kept, keep = [], True
+    for word in last:
+        if word.startswith("--"):
+            keep = word.partition("=")[0] not in named
+        if keep:
+            kept.append(word)
+    return (*kept, *said)

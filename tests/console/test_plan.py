@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from eagle3_console.plan import Plan, restart_plan
+from eagle3_remote.launch import settle
 from eagle3_remote.protocol import ServerSpec
 
 LAST = ServerSpec(
@@ -25,10 +28,43 @@ def test_a_restart_without_words_starts_the_same_server() -> None:
 def test_what_is_named_wins() -> None:
     named = Plan(model="/n", tp=4, port=30078, boundaries=(2, 4), dump_dir="/dev/shm/d", server_args=("--x",))
     assert restart_plan(named, LAST).server("/p") == ServerSpec(
-        "/n", "/p", 30078, "127.0.0.1", 4, (2, 4), "post", "/dev/shm/d", False, ("--x",), {"NCCL_DEBUG": "WARN"}
+        "/n",
+        "/p",
+        30078,
+        "127.0.0.1",
+        4,
+        (2, 4),
+        "post",
+        "/dev/shm/d",
+        False,
+        (*LAST.extra_args, "--x"),
+        {"NCCL_DEBUG": "WARN"},
     )
     pre = ServerSpec("/m", "/p", final="pre")
     assert restart_plan(Plan(final="post"), pre).final == "post"
+
+
+def test_an_argument_or_a_variable_more_adds_to_the_last_ones_and_wins_over_its_namesake() -> None:
+    args = ("--attention-backend", "triton", "--trust-remote-code", "--chunked-prefill-size=4096")
+    last = dataclasses.replace(LAST, extra_args=args)
+    said = ("--mem-fraction-static=0.8", "--attention-backend=fa3", "--chunked-prefill-size", "2048")
+    again = restart_plan(Plan(server_args=said, server_env={"NCCL_PROTO": "LL"}), last).server("/p")
+    assert again.extra_args == ("--trust-remote-code", *said)
+    assert again.env == {"NCCL_DEBUG": "WARN", "NCCL_PROTO": "LL"}
+    assert restart_plan(Plan(server_env={"NCCL_DEBUG": "INFO"}), last).server_env == {"NCCL_DEBUG": "INFO"}
+
+
+def test_a_restarted_server_listens_where_the_last_one_did() -> None:
+    last = settle(dataclasses.replace(LAST, extra_args=("--host", "0.0.0.0", "--trust-remote-code")))
+    assert last.host == "0.0.0.0"
+    assert settle(restart_plan(Plan(), last).server(LAST.python)) == last
+    assert settle(restart_plan(Plan(server_args=("--host=::",)), last).server("/p")).host == "::"
+
+
+def test_a_server_that_was_watched_is_watched_again() -> None:
+    assert restart_plan(Plan(), LAST, watched=True).watch
+    assert restart_plan(Plan(watch=True), LAST).watch
+    assert not restart_plan(Plan(), LAST).watch
 
 
 def test_a_default_that_is_named_wins_over_the_last_server() -> None:

@@ -29,7 +29,7 @@ async def server_restart(args: argparse.Namespace) -> int:
         now = await snapshot(flow)
         if now.server.spec is None:
             raise BoxRefused(f"No server of ours was ever started on {args.host}: use 'server start'.")
-        flow.plan = restart_plan(flow.plan, now.server.spec)
+        flow.plan = restart_plan(flow.plan, now.server.spec, watched=now.server.watched)
         if not args.dry_run:
             say_what_is_lost(flow, now, args)
         return await _start(flow, args, again=True)
