@@ -8,6 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from eagle3_patch import layout
@@ -120,12 +121,12 @@ def waiting(home: Path, url: str) -> str:
     return ""
 
 
-def taken(home: Path, path: Path, url: str, *, ours_will_end: bool) -> str:
+def taken(home: Path, path: Path, url: str, ending: Collection[str] = ()) -> str:
     """Who else uses the directory, in words; empty: nobody.
 
     Args:
         url: of the server that is to dump there; an extraction that runs on it shall find its dumps there again.
-        ours_will_end: processes of our own server jobs do not count.
+        ending: ids of server jobs whose processes do not count, because they will have ended.
     """
     real = os.path.realpath(path)
     for job in jobs.living(home, "extract"):
@@ -135,7 +136,7 @@ def taken(home: Path, path: Path, url: str, *, ours_will_end: bool) -> str:
     for process in identity.living():
         env = identity.environment(process.pid)
         given = env.get(layout.ENV_DUMP_DIR)
-        if given and os.path.realpath(given) == real and not (ours_will_end and env.get(identity.JOB_ENV)):
+        if given and os.path.realpath(given) == real and env.get(identity.JOB_ENV) not in ending:
             return doctor.describe(process.pid)
     return ""
 

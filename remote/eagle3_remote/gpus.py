@@ -6,7 +6,7 @@ import dataclasses
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from eagle3_remote import doctor
 
@@ -88,20 +88,20 @@ def visible(all_cards: Sequence[Card], env: Mapping[str, str]) -> list[Card]:
     return chosen
 
 
-def taken(needed: Iterable[Card], *, but_ours: bool = False) -> list[str]:
+def taken(needed: Iterable[Card], ending: Collection[str] = ()) -> list[str]:
     """A sentence part for each GPU that somebody holds memory of; empty: all are free.
 
     Args:
-        but_ours: what our own jobs hold does not count, because they will have ended.
+        ending: ids of jobs whose memory does not count, because they will have ended.
     """
     found = []
     for card in needed:
-        apps = [app for app in card.apps if app.used >= TAKEN and not (but_ours and app.job)]
+        apps = [app for app in card.apps if app.used >= TAKEN and app.job not in ending]
         words = [app.words for app in apps]
         # A container may see the memory and not whose it is. The driver itself needs some hundred MiB.
         if card.used >= TAKEN and not any(app.used for app in card.apps):
             who = " and ".join(app.words for app in card.apps) or "processes that are not seen from here"
-            if not (but_ours and card.apps and all(app.job for app in card.apps)):
+            if not card.apps or not all(app.job in ending for app in card.apps):
                 words.append(f"{card.used / GIB:.1f} GiB by {who}")
         if words:
             found.append(f"GPU {card.index} ({card.total / GIB:.0f} GiB) holds {' and '.join(words)}")

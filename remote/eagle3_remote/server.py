@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stack, stopping, watchdog
@@ -179,16 +180,18 @@ class ServerControl:
         )
         python = _check_python(spec)
         model = _check_model(spec)
+        # Another user, or another box folder, has servers of its own: a stop here does not end them.
+        ending = {job.id for job in jobs.everything(self._home, "server")} if ours_will_end else set()
         port = decode(PortFact, doctor.port_fact(spec.port)) if 0 < spec.port < 65536 else None
-        if port is not None and not port.free and not (ours_will_end and port.job):
+        if port is not None and not port.free and port.job not in ending:
             raise Refused(f"Port {spec.port} is taken by {port.holder}: choose another port or end that process.")
         if not spec.share_gpus:
-            _check_gpus(spec, ours_will_end=ours_will_end)
+            _check_gpus(spec, ending)
         job_id = jobs.new_id("server")
         url = url_of(spec.host, spec.port)
         dump_dir = spec.dump_dir or dumpdir.waiting(self._home, url) or str(dumpdir.default(job_id))
         dumpdir.check(Path(dump_dir))
-        user = dumpdir.taken(self._home, Path(dump_dir), url, ours_will_end=ours_will_end)
+        user = dumpdir.taken(self._home, Path(dump_dir), url, ending)
         if user:
             raise Refused(f"The dump directory {dump_dir} is taken by {user}: name another one.")
         try:
@@ -245,7 +248,7 @@ def _check_python(spec: ServerSpec) -> PythonFact:
     return fact
 
 
-def _check_gpus(spec: ServerSpec, *, ours_will_end: bool) -> None:
+def _check_gpus(spec: ServerSpec, ending: Collection[str]) -> None:
     args = " ".join(spec.extra_args).replace("=", " ").split()
     if "--device" in args and "cpu" in args:
         return
@@ -253,7 +256,7 @@ def _check_gpus(spec: ServerSpec, *, ours_will_end: bool) -> None:
     if cards is None:
         return  # no nvidia-smi: nothing is known of the GPUs, and nothing claimed
     needed = gpus.visible(cards, {**os.environ, **spec.env})[: spec.tp]
-    held = gpus.taken(needed, but_ours=ours_will_end)
+    held = gpus.taken(needed, ending)
     if held:
         raise Refused(
             f"The GPUs are taken: {'; '.join(held)}. End what holds them, choose others with CUDA_VISIBLE_DEVICES, or "

@@ -127,6 +127,16 @@ def test_who_holds_the_gpus() -> None:
     assert len(gpus.held_by([os.getpid()], cards)) == 3
 
 
+@pytest.mark.parametrize("told", [True, False])  # whether the driver says what each process holds
+def test_only_the_memory_of_the_jobs_that_will_end_does_not_count(told: bool) -> None:
+    held = 40 * gpus.GIB
+    app = gpus.App(0, 1, "python", held if told else 0, "server-20261130T000000-abcd", "bob")
+    card = gpus.Card(0, "GPU-a", held, 80 * gpus.GIB, (app,))
+    assert gpus.taken([card], {app.job}) == []
+    assert "of our job server-20261130T000000-abcd" in gpus.taken([card], {"server-20261130T000000-ffff"})[0]
+    assert len(gpus.taken([card])) == 1
+
+
 @pytest.mark.usefixtures("smi")
 @pytest.mark.parametrize(
     ("value", "seen"),

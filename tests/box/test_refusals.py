@@ -151,19 +151,40 @@ def test_the_dump_directory_is_taken_and_by_whom(
     box.call("server.plan", **encode(spec))
 
 
-def test_a_plan_may_have_the_port_of_the_server_that_it_follows(box: AgentProcess, spec: ServerSpec) -> None:
-    code = f"import socket, time; s = socket.create_server(('127.0.0.1', {spec.port})); print(1, flush=True); time.sleep(600)"
-    environment = {**os.environ, "EAGLE3_JOB": "server-20261129T000000-abcd"}
-    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as ours:
-        assert ours.stdout is not None
-        ours.stdout.readline()
-        try:
-            assert str(spec.port) in box.ask(LaunchPlan, "server.plan", **encode(spec)).argv
-            with pytest.raises(Answered, match=f"Port {spec.port} is taken"):
-                box.call("server.start", **encode(spec))
-        finally:
-            ours.kill()
+LISTENS = "import socket, time; s = socket.create_server(('127.0.0.1', {port})); print(1, flush=True); time.sleep(600)"
+
+
+def test_a_plan_may_have_the_port_of_the_server_that_it_follows(
+    box: AgentProcess, spec: ServerSpec, home: Path, release: Path
+) -> None:
+    line = [sys.executable, "-u", "-c", LISTENS.format(port=spec.port)]
+    env = {"EAGLE3_DUMP_DIR": spec.dump_dir}
+    ours = jobs.start(home, release, jobs.new_id("server"), line, env, encode(spec))
+    until(lambda: ours.log_path.read_text() == "1\n")
+    assert str(spec.port) in box.ask(LaunchPlan, "server.plan", **encode(spec)).argv
+    with pytest.raises(Answered, match=f"A server runs already: job {ours.id}"):
+        box.call("server.start", **encode(spec))
+    stopping.stop(ours, grace=20)
     assert not Path(spec.dump_dir).exists()
+
+
+@pytest.mark.parametrize(
+    ("port", "words"), [(True, "Port {port} is taken"), (False, "The dump directory {dump} is taken")]
+)
+def test_a_server_of_another_box_folder_is_not_one_that_will_end(
+    box: AgentProcess, spec: ServerSpec, port: bool, words: str
+) -> None:
+    code = LISTENS.format(port=spec.port if port else 0)
+    env = {**os.environ, "EAGLE3_JOB": "server-20261129T000000-abcd"}
+    if not port:
+        env["EAGLE3_DUMP_DIR"] = spec.dump_dir
+    with subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            assert words.format(port=spec.port, dump=spec.dump_dir) in refused(box, spec)
+        finally:
+            other.kill()
 
 
 def test_a_plan_shows_the_whole_line(box: AgentProcess, spec: ServerSpec, release: Path) -> None:
