@@ -282,6 +282,39 @@ def test_harmless_lines_are_no_failure(texts: tuple[str, ...]) -> None:
     assert (log.phase, log.failure) == (Phase.READY, None)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "my pod was OOMKilled, why?",
+        "double free or corruption",
+        "Watchdog caught collective operation timeout",
+        "SIGQUIT received.",
+        "Scheduler hit an exception: x",
+        "Gracefully exiting...",
+        "Loading safetensors checkpoint shards:  25% Completed | 1/4 [00:01<00:03,  1.00s/it]",
+        "[2026-08-12 09:00:09 TP7] Load weight begin.",
+    ],
+)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "[2026-08-12 09:01:00] Receive: obj=GenerateReqInput(rid='a', text='{}')",
+        "[2026-08-12 09:01:00] Finish: obj=GenerateReqInput(rid='a'), out={{'text': '{}'}}",
+        '{{"timestamp": "2026-08-12T09:01:00", "event": "request.received", "rid": "a", "obj": {{"text": "{}"}}}}',
+    ],
+)
+def test_what_a_logged_request_says_is_not_what_the_server_says(shape: str, said: str) -> None:
+    before = feed(LogState(), f"{LOADING}\n{READY}\n".encode())
+    after = feed(before, (shape.format(said) + "\n").encode())
+    assert {**explained("x", after), "last_line": ""} == {**explained("x", before), "last_line": ""}
+    assert view(after).phase is Phase.READY
+
+
+def test_what_other_processes_write_around_a_logged_request_still_counts() -> None:
+    glued = f"{FATAL}[2026-08-12 09:00:09] Receive: obj=GenerateReqInput(rid='a', text='x')"
+    assert lines(READY, glued, "ValueError: Something new", QUIT).failure == "scheduler_exception"
+
+
 def test_an_error_that_was_harmless_while_it_ran_is_the_cause_once_it_is_dead() -> None:
     state = feed(
         LogState(),

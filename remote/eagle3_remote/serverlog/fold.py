@@ -24,6 +24,7 @@ from eagle3_remote.serverlog.words import (
     DATE,
     HEALTH,
     KEY,
+    REQUEST,
     TPS,
     Step,
 )
@@ -162,6 +163,8 @@ class Fold(Stages):
                     self._rank(line.rank)
             return
         text = clean(raw)
+        if request := REQUEST.search(text):
+            text = text[: request.start()]  # prompts and answers say nothing of the server
         if BAR_ENDS[0] in text or BAR_ENDS[1] in text or BAR_ENDS[2] in text:
             text = self._frames(text)
         if text.strip():

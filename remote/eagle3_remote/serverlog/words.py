@@ -105,6 +105,8 @@ DATE = re.compile(rb"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)")
 CACHED = re.compile(rb"#cached-token: ([1-9]\d*)")
 AT_WORK = re.compile(rb"Decode batch|Prefill batch[^\n]*#new-token: (?!1\b)\d")
 """A batch that is more than the one token of a health probe."""
+REQUEST = re.compile(r"\b(?:Receive|Finish): obj=|\"event\": ?\"request\.")
+"""Where a logged request begins (``--log-requests``, ``srt/utils/request_logger.py``, before 0.5.8 ``tokenizer_manager.py``)."""
 HEALTH = re.compile(r'"GET /health\S* HTTP/[\d.]+" (\d{3})')
 
 # fmt: off
