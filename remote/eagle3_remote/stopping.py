@@ -15,6 +15,8 @@ from eagle3_remote.protocol import JobState, StopReport
 _AFTER_LEADER = 5.0
 """Seconds for the children of a process that has ended to end by themselves."""
 _POLL = 0.1
+_RC_WAIT = 30.0
+"""Seconds for the supervisor to write the exit code; on a busy box one look through /proc may take it some."""
 
 
 def members(
@@ -100,10 +102,11 @@ def stop(job: jobs.Job, *, grace: float = 30.0, term: float = 5.0, kill: float =
     """End a job and prove it: TERM to its first process (which ends its own children in order), after `grace` seconds
     TERM to everything that is left, after `term` more KILL; then look whether anything is left after `kill`."""
     roster = Roster(job)
-    if not roster() and jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING):
+    lived = bool(roster())
+    if not lived and jobs.state_of(job) not in (JobState.RUNNING, JobState.STARTING):
         return StopReport(job.id, False, f"Job {job.id} was not running; nothing was signalled.")
     request_stop(job)
-    how = "ended by itself after TERM"
+    how = "ended by itself after TERM" if lived else "had no process just then and is not started again"
     try:
         signalled, denied = terminate_leader(job), False
     except PermissionError:
@@ -116,7 +119,10 @@ def stop(job: jobs.Job, *, grace: float = 30.0, term: float = 5.0, kill: float =
         if not wait_end(job, term, roster):
             how = f"ignored TERM for {grace + term:.0f} s and was killed"
             end_at_once(roster, kill)
-    _wait_for_rc(job)
+    if not roster() and not _wait_for_rc(job, roster):
+        how = "was just being started again and was killed"
+        end_at_once(roster, kill)
+        _wait_for_rc(job, roster)
     left = tuple(f"{doctor.describe(stat.pid)} in state {stat.state}" for stat in roster())
     if left:
         why = " It belongs to another user." if denied else ""
@@ -158,8 +164,12 @@ def _signal(roster: Roster, number: signal.Signals, state: str = "") -> None:
             identity.signal_process(identity.Identity(boot, stat.pid, stat.start_time), number)
 
 
-def _wait_for_rc(job: jobs.Job) -> None:
-    """The supervisor writes the exit code a moment after the last process is gone."""
-    deadline = time.monotonic() + 3.0
+def _wait_for_rc(job: jobs.Job, roster: Roster) -> bool:
+    """The supervisor writes the exit code a moment after the last process is gone. False: it had been about to start the
+    job again before it could see that the job shall end, and something of the job lives."""
+    deadline = time.monotonic() + _RC_WAIT
     while jobs.lock_held(job) and jobs.exit_code(job) is None and time.monotonic() < deadline:
+        if roster():
+            return False
         time.sleep(_POLL / 2)
+    return not roster()

@@ -153,12 +153,15 @@ class Watchdog:
         return wait
 
     def clear(self) -> bool:
-        """End what is left of the last incarnation, and put its log aside; False: something could not be ended."""
+        """End what is left of the last incarnation, and put its log aside; False: something could not be ended, or the
+        restart is not wanted any more: ending takes a while."""
         if not stopping.end_at_once(stopping.Roster(self._job), 20.0):
             self.give_up("processes of the last one could not be ended")
             return False
         shm.reclaim(ledger.segments(self._job))
         number = len(record(self._job).restarts)
+        if not self.still_wanted():
+            return False
         os.replace(self._job.log_path, self._job.run_dir / f"out.{number}.log")
         return True
 

@@ -88,6 +88,7 @@ def test_a_crashed_server_comes_back_as_the_same_job(home: Path, release: Path) 
     assert "(restart 3 of 3): it ended by signal 9." in waiting.sentence
     report = stopping.stop(job, grace=1)  # who is waited for can be stopped
     assert report.stopped, report.sentence
+    assert "had no process just then and is not started again" in report.sentence
     assert ended(job)
     assert len(watchdog.record(job).restarts) == 2
     assert StatusReader(home).server().phase is Phase.EXITED
@@ -144,6 +145,33 @@ def test_what_the_crash_left_running_is_ended_before_the_restart(home: Path, rel
     until(lambda: (job.run_dir / "out.2.log").exists() and "incarnation 3" in job.log_path.read_text())
     until(lambda: len(stopping.members(job)) == 2)  # this incarnation and its own child
     assert stopping.stop(job, grace=0.2, term=5).stopped
+
+
+@pytest.mark.usefixtures("quick", "extraction")
+@pytest.mark.parametrize(
+    ("slow", "words"),
+    [
+        ("        number = len(record(self._job).restarts)\n", "is not started again"),
+        ("        self._ledger.begin()\n", "was just being started again and was killed"),  # asked too late to be seen
+    ],
+    ids=["before the start", "at the start"],
+)
+def test_a_stop_in_the_middle_of_a_restart_ends_it_too(home: Path, release: Path, slow: str, words: str) -> None:
+    path = release / "eagle3_remote" / "watchdog.py"
+    text = path.read_text()
+    assert slow in text
+    wait = f"        open({str(home / 'asked')!r}, 'a').close()\n        time.sleep(1.0)\n"
+    if "begin" in slow:  # only before the second incarnation
+        wait = "        if record(self._job).restarts:\n" + wait.replace("        ", " " * 12)
+    path.write_text(text.replace(slow, wait + slow))
+    job = server(home, release, "\nif os.path.exists(sys.argv[1] + '/out.1.log'): time.sleep(600)\nsys.exit(3)")
+    until(lambda: (home / "asked").exists())
+    report = stopping.stop(job, grace=1)
+    assert report.stopped, report.sentence
+    assert words in report.sentence
+    assert ended(job)
+    assert stopping.members(job) == []
+    assert watchdog.record(job).starts_at is None
 
 
 @pytest.mark.parametrize(
