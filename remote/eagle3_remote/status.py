@@ -63,8 +63,9 @@ class StatusReader:
         self._home = home
         self._lock = threading.Lock()
         self._tails: dict[str, LogTail] = {}
-        self._probes: dict[str, HealthProbe] = {}
-        self._signs: dict[str, SignReader] = {}
+        # A server that is started again keeps its job's id: what the last one answered says nothing of this one.
+        self._probes: dict[tuple[str, identity.Identity | None], HealthProbe] = {}
+        self._signs: dict[tuple[str, identity.Identity | None], SignReader] = {}
 
     def server(self, job: jobs.Job | None = None) -> ServerStatus:
         """The given server job; `None`: the one that runs, else the last one."""
@@ -116,20 +117,22 @@ class StatusReader:
             return self._tails[job.id].update()
 
     def _health(self, job: jobs.Job, spec: ServerSpec, log: ServerLog) -> Health:
+        key = job.id, job.leader
         with self._lock:
-            if job.id not in self._probes:
+            if key not in self._probes:
                 self._probes.clear()
                 url = url_of(spec.host, spec.port) + _health_path(str(job.spec.get("sglang_version", "")))
-                self._probes[job.id] = HealthProbe(url)
-            probe = self._probes[job.id]
+                self._probes[key] = HealthProbe(url)
+            probe = self._probes[key]
         return probe.poll()
 
     def _look(self, job: jobs.Job, spec: ServerSpec) -> SignReader:
+        key = job.id, job.leader
         with self._lock:
-            if job.id not in self._signs:
+            if key not in self._signs:
                 self._signs.clear()
-                self._signs[job.id] = SignReader(job, spec)
-            return self._signs[job.id]
+                self._signs[key] = SignReader(job, spec)
+            return self._signs[key]
 
 
 def _health_path(version: str) -> str:

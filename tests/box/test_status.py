@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import http.server
+import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from eagle3_remote import identity, jobs, stopping
 from eagle3_remote.attach import fit_marker
 from eagle3_remote.health import Health, HealthProbe, url_of
 from eagle3_remote.processes import Process
@@ -21,9 +25,10 @@ from eagle3_remote.protocol import (
     ServerLog,
     ServerSpec,
     ServerStatus,
+    encode,
 )
 from eagle3_remote.rpc import Refused
-from eagle3_remote.status import judge
+from eagle3_remote.status import StatusReader, judge
 from eagle3_remote.stuck import Signs, died
 from tests.box.client import until
 
@@ -255,6 +260,26 @@ def test_health_is_asked_in_the_background(
     until(lambda: probe.poll().ok)
     assert probe.poll().failures == 0
     assert busy[1] == 1  # never two at once
+
+
+def test_the_health_of_a_server_before_its_restart_is_not_that_of_the_one_after(
+    home: Path, release: Path, web: tuple[int, list[int], list[int]]
+) -> None:
+    port, codes, _busy = web
+    code = "import os, time\nprint('The server is fired up and ready to roll!', os.fork(), flush=True)\ntime.sleep(600)"
+    message = encode(ServerSpec(model="m", python=sys.executable, port=port))
+    job = jobs.start(home, release, jobs.new_id("server"), [sys.executable, "-u", "-c", code], {}, message)
+    until(lambda: job.log_path.read_text().count("\n") == 2)
+    reader = StatusReader(home)
+    until(lambda: reader.server().phase is Phase.READY)
+    codes.append(503)
+    child = identity.identify(max(int(line.split()[-1]) for line in job.log_path.read_text().splitlines()))
+    assert child is not None
+    record = json.loads((job.run_dir / "pid.json").read_text())
+    record.update(pid=child.pid, start_time=child.start_time)  # what a restart writes: the same job, another process
+    (job.run_dir / "pid.json").write_text(json.dumps(record))
+    until(lambda: reader.server().phase is Phase.HTTP_UP)
+    stopping.stop(job, grace=1)
 
 
 def test_a_port_where_nobody_listens() -> None:
