@@ -32,7 +32,7 @@ class NoParser(Exception):
 
 
 class ArgumentChecker:
-    """Asks parsers, and remembers their answers for as long as it lives.
+    """Asks parsers, and remembers their answers, but for lines that name a ``--config`` file: it may be changed.
 
     Args:
         release: the folder that holds ``eagle3_patch``.
@@ -52,12 +52,8 @@ class ArgumentChecker:
         Raises:
             NoParser: SGLang's parser cannot be imported, or gave no answer in time.
         """
-        key = (
-            python,
-            version,
-            tuple(argv),
-            tuple(sorted(env.items())) if "--config" in argv else env.get("PYTHONPATH"),
-        )
+        key = (python, version, tuple(argv), env.get("PYTHONPATH"))
+        reads_file = any(word.partition("=")[0] == "--config" for word in argv)
         with self._lock:
             if key in self._known:
                 return self._known[key]
@@ -68,8 +64,9 @@ class ArgumentChecker:
         if "unloadable" in answer:
             raise NoParser(f"its argument parser cannot be loaded ({answer['unloadable']})")
         parser = Parser.of(answer)
-        with self._lock:
-            self._known[key] = parser
+        if not reads_file:
+            with self._lock:
+                self._known[key] = parser
         return parser
 
     def _run(self, python: str, argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from eagle3_remote.argcheck import ArgumentChecker
 from eagle3_remote.flags import Option, Parser, PlanError, explain, split, tidy
 
 PARSER = Parser(
@@ -79,3 +83,41 @@ def test_long_lists_of_choices_are_not_read_out() -> None:
     words = "argument --attention-backend: invalid choice: 'x' (choose from triton, flashinfer, fa3)"  # Python 3.12
     assert explain(words, PARSER) == "--attention-backend cannot be 'x'; it may be triton, flashinfer, fa3"
     assert explain("argument --mem: expected one argument", PARSER) == "argument --mem: expected one argument"
+
+
+PARSES = """
+import json, sys
+def main():
+    argv = json.loads(sys.stdin.read())
+    file = argv[-1].removeprefix("--config=")
+    open(file + ".asked", "a").write("x")
+    error = "bad" if "bad" in open(file).read() else ""
+    print("EAGLE3-ARGUMENTS " + json.dumps({"options": [], "argv": argv, "error": error, "unfit": ""}))
+"""
+
+
+def checker(tmp_path: Path) -> ArgumentChecker:
+    """Asks a stand-in for SGLang's parser, which takes every line whose last word names a file without 'bad' in it."""
+    package = tmp_path / "eagle3_patch"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "argcheck.py").write_text(PARSES)
+    return ArgumentChecker(tmp_path)
+
+
+@pytest.mark.parametrize("words", [("--config", "{}"), ("--config={}",), ("--tp", "2", "--config={}")])
+def test_a_config_file_that_was_corrected_is_read_again(tmp_path: Path, words: tuple[str, ...]) -> None:
+    asked, file = checker(tmp_path), tmp_path / "server.yaml"
+    argv = [word.format(file) for word in words]
+    file.write_text("bad: 1")
+    assert asked.ask(sys.executable, "0.5.9", argv, {}).error == "bad"
+    file.write_text("good: 1")
+    assert asked.ask(sys.executable, "0.5.9", argv, {}).error == ""
+
+
+def test_the_same_line_without_a_file_is_asked_once(tmp_path: Path) -> None:
+    asked, file = checker(tmp_path), tmp_path / "server.yaml"
+    file.write_text("")
+    first = asked.ask(sys.executable, "0.5.9", [str(file)], {})
+    assert asked.ask(sys.executable, "0.5.9", [str(file)], {"NCCL_DEBUG": "INFO"}) is first
+    assert Path(f"{file}.asked").read_text() == "x"
