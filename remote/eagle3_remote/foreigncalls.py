@@ -69,12 +69,13 @@ class ForeignCalls:
 def end(leader: identity.Identity, server: ForeignServer) -> StopReport:
     """TERM to the server's first process, which ends its own children; then TERM, then KILL to what is left of them.
 
-    Its children are those that it has when asked; each is signalled only while it is still that process.
+    Its children are those that it has when asked and those that they are seen to start until the end; each is signalled
+    only while it is still that process.
 
     Raises:
         Refused: it belongs to another user.
     """
-    family = [leader, *descendants(leader.pid)]
+    family = [leader, *descendants(leader)]
     how = "ended by itself after TERM"
     try:
         identity.signal_process(leader, signal.SIGTERM)
@@ -96,19 +97,26 @@ def end(leader: identity.Identity, server: ForeignServer) -> StopReport:
     return StopReport(name, True, f"The server of {name} (user {server.user}) {how}; none of its processes is left.")
 
 
-def descendants(pid: int) -> list[identity.Identity]:
-    """Every living process below `pid`."""
+def descendants(*parents: identity.Identity) -> list[identity.Identity]:
+    """Every living process below `parents`, as far as these still are the processes so named."""
     boot = identity.boot_id()
-    children: dict[int, list[identity.Identity]] = {}
+    todo = [one for one in parents if one.boot_id == boot]
+    living: dict[int, identity.ProcessStat] = {}
+    children: dict[int, list[identity.ProcessStat]] = {}
     for stat in identity.living():
-        one = identity.Identity(boot, stat.pid, stat.start_time)
-        children.setdefault(foreign.parent_of(stat.pid), []).append(one)
-    found, todo = [], [pid]
+        living[stat.pid] = stat
+        children.setdefault(stat.ppid, []).append(stat)
+    found: dict[int, identity.Identity] = {}
     while todo:
-        for one in children.get(todo.pop(), []):
-            found.append(one)
-            todo.append(one.pid)
-    return found
+        parent = todo.pop()
+        if parent.pid not in living or living[parent.pid].start_time != parent.start_time:
+            continue
+        for stat in children.get(parent.pid, ()):
+            # A child is never older than its parent.
+            if stat.pid not in found and stat.start_time >= parent.start_time:
+                found[stat.pid] = identity.Identity(boot, stat.pid, stat.start_time)
+                todo.append(found[stat.pid])
+    return list(found.values())
 
 
 def _signal(family: list[identity.Identity], number: signal.Signals) -> None:
@@ -118,8 +126,10 @@ def _signal(family: list[identity.Identity], number: signal.Signals) -> None:
 
 
 def _gone(family: list[identity.Identity], seconds: float) -> bool:
+    """Whether all are gone in time. Children that they start meanwhile join `family`: whoever ends may leave one behind."""
     deadline = time.monotonic() + seconds
     while any(identity.same_process(one) for one in family):
+        family += [one for one in descendants(*family) if one not in family]
         if time.monotonic() > deadline:
             return False
         time.sleep(_POLL)

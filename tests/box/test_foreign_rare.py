@@ -25,10 +25,17 @@ from tests.box.client import until
 from tests.patch.servers import free_port
 
 STAND_IN = """
-import http.server, json, os, signal, subprocess, sys
+import http.server, json, os, signal, subprocess, sys, time
 if os.environ.get("STUBBORN"):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"])
+def last_child(*words):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    open(os.environ["LATE"], "w").write(str(child.pid))
+    time.sleep(1)
+    os._exit(0)
+if os.environ.get("LATE"):
+    signal.signal(signal.SIGTERM, last_child)
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         status = 200 if self.path == os.environ.get("KNOWS", "/server_info") else 404
@@ -133,7 +140,9 @@ def test_stopping_ends_children_that_ignore_term_and_nothing_else(
     monkeypatch.setattr(foreigncalls, "GRACE", 0.5)
     monkeypatch.setattr(foreigncalls, "TERM", 0.5)
     stubborn, other = start(STUBBORN="1"), start()
-    family = [one.pid for one in foreigncalls.descendants(stubborn.pid)]
+    leader = identity.identify(stubborn.pid)
+    assert leader is not None
+    family = [one.pid for one in foreigncalls.descendants(leader)]
     assert len(family) == 1
     calls = foreigncalls.ForeignCalls(tmp_path)
     calls.listing()
@@ -142,6 +151,22 @@ def test_stopping_ends_children_that_ignore_term_and_nothing_else(
     assert "was killed" in report.sentence
     assert not [stat for stat in identity.living() if stat.pid in (stubborn.pid, *family)]
     assert other.poll() is None
+
+
+def test_stopping_ends_a_child_that_was_born_after_the_term_as_well(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreigncalls, "GRACE", 3.0)
+    note = tmp_path / "late"
+    process = start(LATE=str(note))
+    calls = foreigncalls.ForeignCalls(tmp_path)
+    calls.listing()
+    report = calls.stop(process.pid, socket.gethostname())
+    late = identity.identify(int(note.read_text()))
+    if late is not None and identity.same_process(late):
+        os.kill(late.pid, signal.SIGKILL)
+        pytest.fail(f"its child lives on: {report.sentence}")
+    assert report.stopped, report.sentence
 
 
 def test_a_pid_that_was_given_to_another_process_since_is_not_stopped(start: Start, tmp_path: Path) -> None:
