@@ -192,17 +192,19 @@ class Flow:
             await asyncio.sleep(0.5)
 
     async def server_restart(self, *, radix_cache: bool = False) -> JobStatus:
-        """Judge the box first, so that nothing is stopped for a start that cannot be; then stop what runs and start.
+        """Judge the box first, so that nothing is stopped for a start that cannot be; then stop what runs, or what a server
+        that died left running, and start.
 
         Raises:
             BoxNotFit, BoxRefused: it cannot be started; the sentence says why.
+            ServerFailed: the last one could not be ended, or not all that it held came back; nothing was started.
         """
         python = judge.choose_python(await self.doctor(), self.plan)
         await self.deploy()
         await self.server_plan(python, radix_cache=radix_cache)  # arguments that SGLang does not take are refused here
         server = (await self.watcher.pull()).server
-        if server.job is not None and server.job.state in (JobState.RUNNING, JobState.STARTING):
-            await self.server_stop()
+        if server.job is not None:
+            await self._make_way(server.job)
         return await self.server_start(python, radix_cache=radix_cache)
 
     async def server_stop(self) -> StopReport:
@@ -211,6 +213,17 @@ class Flow:
         stopped = await self.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         self._step("server", "todo", stopped.sentence)
         return stopped
+
+    async def _make_way(self, job: JobStatus) -> None:
+        if job.state in (JobState.RUNNING, JobState.STARTING):
+            self._narrate("stopping the server")
+        try:
+            stopped = await self.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        except BoxRefused:
+            return  # nothing of it lives
+        if stopped.leftovers and not stopped.stopped:
+            raise self._server_failed(f"{stopped.sentence} It was not started again.")
+        self._narrate(stopped.sentence)
 
     async def probe(self) -> ProbeReport:
         """One request through the patched server: tokens sent = rows dumped, none cached.
