@@ -312,13 +312,14 @@ def _address(url: str) -> tuple[str, int]:
     Raises:
         Refused: it is none.
     """
-    parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
+    wrong = Refused(f"The server address {url!r} is not of the form http://HOST:PORT.")
     try:
+        parts = urllib.parse.urlsplit(url if "//" in url else f"http://{url}")
         port = parts.port or foreign.DEFAULT_PORT
     except ValueError:
-        port = 0
-    if parts.scheme != "http" or not parts.hostname or not port or parts.path.strip("/"):
-        raise Refused(f"The server address {url!r} is not of the form http://HOST:PORT.")
+        raise wrong from None
+    if parts.scheme != "http" or not parts.hostname or parts.path.strip("/"):
+        raise wrong
     return parts.hostname, port
 
 
@@ -326,7 +327,7 @@ def _is_here(host: str) -> bool:
     """Whether `host` is an address of this machine: only such a one can be bound."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
-    except OSError:
+    except (OSError, UnicodeError):  # a label that is empty or longer than 63 characters
         return False
     for family, kind, protocol, _, address in found:
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as one:

@@ -161,7 +161,7 @@ def _read(name: str) -> LogState:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """0: every file was read (whatever is in it); 2: one could not be."""
+    """0: every file was read (whatever is in it); 2: one could not be; 130: interrupted."""
     parser = argparse.ArgumentParser(
         prog="eagle3-console explain", description="say what happened in saved logs of SGLang servers"
     )
@@ -180,6 +180,8 @@ def main(argv: list[str] | None = None) -> int:
             text = json.dumps(explained(name, state)) if args.json else ("\n" if place else "") + note(name, state)
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
+    except KeyboardInterrupt:
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

@@ -316,5 +316,5 @@ def remembered(home: Path, pid: int) -> identity.Identity | None:
     entry: Any = (read_json(home / "foreign-shown.json") or {}).get(str(pid))
     try:
         return identity.Identity(str(entry[0]), pid, int(entry[1]))
-    except (TypeError, IndexError, ValueError):
+    except (TypeError, KeyError, IndexError, ValueError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,23 @@ def test_a_name_that_looks_like_an_option() -> None:
     done = explain("--json", "--", "-strange.log")
     assert done.returncode == 2
     assert b"-strange.log cannot be read" in done.stderr
+
+
+def test_what_lies_in_the_folder_one_is_in_does_not_matter(tmp_path: Path) -> None:
+    for name in ("argparse.py", "json.py", "eagle3_remote.py"):
+        (tmp_path / name).write_text("raise SystemExit('not ours')")
+    line = [str(Path(sys.executable).parent / "eagle3-console"), "explain", str(LOGS / "watchdog_new_wording.log")]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_an_interrupt_is_said_in_one_line() -> None:
+    line = [sys.executable, "-m", "eagle3_console", "explain", str(LOGS / "watchdog_new_wording.log"), "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(line, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the first log is told, the second does not come
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr is not None
+        assert process.stderr.read() == b"eagle3-console: Interrupted.\n"

@@ -178,8 +178,8 @@ def test_a_pid_that_was_given_to_another_process_since_is_not_stopped(start: Sta
     with pytest.raises(Refused, match="is not the server any more"):
         calls.stop(process.pid, socket.gethostname())
     assert process.poll() is None
-    (tmp_path / "foreign-shown.json").write_text('{"1": [1], "2": "x", "3": null}')
-    assert [foreign.remembered(tmp_path, pid) for pid in (1, 2, 3, 4)] == [None] * 4
+    (tmp_path / "foreign-shown.json").write_text('{"1": [1], "2": "x", "3": null, "4": {"a": 1}}')
+    assert [foreign.remembered(tmp_path, pid) for pid in (1, 2, 3, 4, 5)] == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -222,3 +222,14 @@ def test_addresses_of_this_machine(url: str) -> None:
     host, port = attach._address(url)
     assert port == 5
     assert attach._is_here(host) or host == "::1"  # a machine without IPv6
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "[::1", "http://h:x", "https://h:1", "http://:5", "http://h:5/v1"])
+def test_what_is_no_address_is_refused_in_a_sentence(tmp_path: Path, url: str) -> None:
+    with pytest.raises(Refused, match="is not of the form"):
+        attach.others(tmp_path, ExtractSpec(data="/d", out="/o", server_url=url))
+
+
+@pytest.mark.parametrize("host", ["a" * 70, ".x", "no-such-machine.invalid"])
+def test_a_name_that_cannot_be_one_is_no_address_of_this_machine(host: str) -> None:
+    assert not attach._is_here(host)

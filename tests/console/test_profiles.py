@@ -246,6 +246,17 @@ def test_a_profile_that_is_not_there(word: str) -> None:
         plan_of("--profile", word)
 
 
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_profile_whose_file_is_gone_is_named(
+    own: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    (own / "gone.toml").symlink_to(own / "nowhere.toml")
+    assert main(["profile", "show", "gone", *words]) == 2
+    said = capsys.readouterr().err
+    assert f"{own / 'gone.toml'}" in said
+    assert "cannot be read: No such file or directory" in said
+
+
 def test_a_wrong_profile_is_refused_with_all_its_mistakes(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (own / "bad.toml").write_text(WRONG)
     assert main(["doctor", "local", "--profile", "bad"]) == 2

@@ -53,7 +53,10 @@ def execute(args: argparse.Namespace) -> int:
         complain(str(error))
         return int(error.exit_code)
     except KeyboardInterrupt:
-        complain(_DEMO_ENDS if args.command == "demo" else _GOES_ON.format(host=getattr(args, "host", "HOST")))
+        if args.command == "demo":
+            complain(_DEMO_ENDS)
+        else:
+            complain(_GOES_ON.format(host=args.host) if hasattr(args, "host") else "Interrupted.")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return ExitCode.GOOD  # the reader of our stdout has seen enough

@@ -20,6 +20,7 @@ async def explain(args: argparse.Namespace) -> int:
     options = ["--json"] if args.json else []
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",  # what lies in the folder that one is in is not ours
         "-m",
         "eagle3_remote.explain",
         *options,

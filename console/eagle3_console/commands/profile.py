@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 from typing import Any
 
+from eagle3_console.errors import UsageError
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import print_json, print_text
 from eagle3_console.profiles import store
@@ -36,12 +37,20 @@ def _row(place: store.Place) -> dict[str, Any]:
 
 
 async def profile_show(args: argparse.Namespace) -> int:
-    """The file as it is written; as JSON, what it comes to."""
+    """The file as it is written; as JSON, what it comes to.
+
+    Raises:
+        UsageError: there is none, or it cannot be read.
+    """
     place = store.find(args.name)
     if args.json:
         print_json(dataclasses.asdict(store.load(args.name)))
     else:
-        print_text(place.path.read_text(encoding="utf-8", errors="replace"))
+        try:
+            text = place.path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise UsageError(f"The profile {place.path} cannot be read: {error.strerror}.") from None
+        print_text(text)
     return ExitCode.GOOD
 
 
