@@ -176,9 +176,14 @@ class Capture:
             limit = f"{self._settings.pinned_budget} ({layout.ENV_PINNED_BUDGET})"
             self._fail(rid, owner, f"no memory for {rows * row} more bytes of rows within {limit}")
             return
-        packed = torch.stack([column[first : first + rows] for column in columns], dim=1)
-        taken_ids = ids[first : first + rows].to(torch.int64, copy=True)
-        request.assembly.add(self._to_host(packed, taken_ids, slabs, fit), rows)
+        try:
+            packed = torch.stack([column[first : first + rows] for column in columns], dim=1)
+            taken_ids = ids[first : first + rows].to(torch.int64, copy=True)
+            taken = self._to_host(packed, taken_ids, slabs, fit)
+        except BaseException:  # no memory on the GPU: the slabs are in no piece yet
+            self._pool.drop(slabs)
+            raise
+        request.assembly.add(taken, rows)
         if request.assembly.complete:
             self._finish(request, packed)
 

@@ -45,6 +45,8 @@ class Room:
 
     def lies(self, folder: str) -> None:
         """The folder is there: from now on its absence means that it was taken away."""
+        if not self.limit:
+            return
         with self._lock:
             self._lying[folder] = self._coming.pop(folder, 0)
 
