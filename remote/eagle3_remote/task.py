@@ -300,7 +300,7 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
         signal.signal(number, task.ask)
     code = task.run()
-    if task.requeue and os.environ.get("SLURM_ARRAY_JOB_ID"):
+    if code == EXIT_STOPPED and task.requeue and os.environ.get("SLURM_ARRAY_JOB_ID"):
         try:
             slurm.requeue(os.environ["SLURM_ARRAY_JOB_ID"], index)
         except slurm.SlurmError as error:

@@ -34,11 +34,12 @@ def submit(home: Path, release: Path, asked: ArraySpec, *, dry_run: bool = False
     earlier = folder.jobs()
     _check_earlier(spec, folder, earlier)
     try:
-        for path in (folder.root, folder.shards, *(folder.home(index) for index in range(spec.tasks))):
+        folder.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder.write(spec, earlier)  # first: by it the folder is known as ours, whatever ends us
+        for path in (folder.shards, *(folder.home(index) for index in range(spec.tasks))):
             path.mkdir(mode=0o755, parents=True, exist_ok=True)
         _copy_release(release, folder.release)
         folder.script.write_text(script)
-        folder.write(spec, earlier)
         job = slurm.submit(str(folder.script), ())
         folder.write(spec, [*earlier, job])
         home.mkdir(mode=0o700, exist_ok=True)
@@ -85,7 +86,7 @@ def _absolute(path: str) -> str:
 
 def _check_earlier(spec: ArraySpec, folder: ArrayFolder, earlier: list[str]) -> None:
     if not folder.record.exists():
-        if folder.root.exists():
+        if folder.root.exists() and any(folder.root.iterdir()):
             raise Refused(f"{folder.root} is there, and no array of ours made it: choose another --out.")
         return
     try:
