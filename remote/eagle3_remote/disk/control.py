@@ -9,6 +9,8 @@ from pathlib import Path
 from eagle3_remote import jobs, work
 from eagle3_remote.disk import look, tree
 from eagle3_remote.disk.holders import Holders
+from eagle3_remote.disk.kinds import OURS
+from eagle3_remote.files import read_json
 from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, StopReport, encode
 from eagle3_remote.rpc import Refused
 
@@ -110,6 +112,12 @@ def check(home: Path, spec: ReclaimSpec, but: str = "") -> Found:
         raise Refused(f"{path} cannot be removed: {error.strerror}. Look again with 'space'.") from error
     if kind is None or (kind.word, kind.ours) != (found.kind, found.ours):
         raise Refused(f"{path} does not look like {found.note or found.kind} any more: look again with 'space'.")
+    for into in (read_json(Path(path) / OURS / "joined.json") or {}).get("into", []):
+        whole = os.path.normpath(os.path.join(path, str(into)))
+        if os.path.isdir(os.path.join(whole, OURS)):
+            raise Refused(
+                f"{whole} was joined from {path} by symbolic links and has no states of its own: remove that first."
+            )
     holder = Holders(home, but).of(path)
     if holder:
         raise Refused(f"{path} is in use: {holder}. End that first.")

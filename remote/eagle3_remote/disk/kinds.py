@@ -31,6 +31,8 @@ class Part:
     folders: tuple[tuple[str, Part], ...] = ()
     check: Callable[[int], bool] | None = None
     """Looks into a file (an open descriptor) before it counts."""
+    needs: str = ""
+    """Files count only in a folder that holds one of this pattern; the others in it mean nothing by their names alone."""
 
     def file(self, name: str) -> bool:
         """Whether a file of that name belongs here."""
@@ -133,7 +135,13 @@ SPECFORGE = Kind(
     "states in SpecForge's layout",
 )
 MODELOPT = Kind("modelopt", False, Part(r".+\.pt", check=_has_modelopt_keys), "states in ModelOpt's layout")
-HAND_MADE = Kind("hand-made", False, Part(_LOOSE, ((r".+", Part(_LOOSE)),)), "states as single aux and final files")
+_AUX = r"aux_\d+\.pt"
+HAND_MADE = Kind(
+    "hand-made",
+    False,
+    Part(_LOOSE, ((r".+", Part(_LOOSE, needs=_AUX)),), needs=_AUX),
+    "states as single aux and final files",
+)
 
 KINDS = (DATASET, DUMPS, FOREIGN_DUMPS, SPECULATORS, SPECULATORS_V1, SPECFORGE, MODELOPT, HAND_MADE)
 

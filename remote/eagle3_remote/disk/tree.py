@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator
 
@@ -87,6 +88,7 @@ def _measure(
     names: dict[tuple[int, int], list[int]],
     over: Callable[[], bool],
 ) -> None:
+    known = _known(folder, part)
     with os.scandir(folder) as entries:
         for entry in entries:
             if over():
@@ -102,7 +104,7 @@ def _measure(
                     _measure(inner, inner_part, device, found, names, over)
                 finally:
                     os.close(inner)
-            elif _belongs(folder, entry.name, part):
+            elif known and _belongs(folder, entry.name, part):
                 _count(found, names, entry.stat(follow_symlinks=False))
             else:
                 _strange(found, entry.name)
@@ -136,7 +138,8 @@ def empty(folder: int, part: Part, removed: Callable[[int], bool]) -> bool:
 
 def _empty(folder: int, part: Part, device: int, removed: Callable[[int], bool]) -> bool:
     # Reading goes on behind what was removed; some file systems then leave names out, so it is read until nothing comes.
-    while True:
+    known = _known(folder, part)
+    while known:
         gone = 0
         for name in _files(folder):
             if not _belongs(folder, name, part):
@@ -173,6 +176,10 @@ def _files(folder: int) -> Iterator[str]:
 def _folders(folder: int) -> list[str]:
     with os.scandir(folder) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _known(folder: int, part: Part) -> bool:
+    return not part.needs or any(re.fullmatch(part.needs, name) for name in _files(folder))
 
 
 def _belongs(folder: int, name: str, part: Part) -> bool:

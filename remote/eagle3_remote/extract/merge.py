@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from eagle3_remote import work
@@ -28,9 +29,11 @@ from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, sync_dir
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_NOT_FIT, ExtractionError
 from eagle3_remote.extract.journal import Journal, open_readonly, place
+from eagle3_remote.files import read_json
 from eagle3_remote.protocol import MergeSpec, WorkState, decode
 from eagle3_remote.work import Progress
 
+JOINED_FILE = "joined.json"
 BY = ("hard-link", "rename", "symlink")
 _COLUMNS = "line, state, attempts, tokens, loss_tokens, full_tokens, has_mask, fingerprint, sample_id, kind, reason, bytes, crc32, stored_at"
 _PIECE = 8 * 1024 * 1024
@@ -227,6 +230,8 @@ def _join(out: ds.Dataset, parts: list[Part], by: str, progress: Progress) -> st
         files, size = _join_journals(db, parts, bases)
         if by == "rename":
             _give_up(parts, out)
+        if by == "symlink":
+            _note_links(parts, out)
         progress.say(f"Giving {files} files of states their new names, by {by}.", total=files, bytes_total=size)
         _link(db, out, parts, by, progress)
         db.execute("UPDATE samples SET target = NULL")
@@ -314,6 +319,16 @@ def _link(db: sqlite3.Connection, out: ds.Dataset, parts: list[Part], by: str, p
         if not progress.moved(1, size):
             raise _Stopped
     sync_dir(out.states)
+
+
+def _note_links(parts: list[Part], out: ds.Dataset) -> None:
+    """The states of these shards are those of the whole, too, from now on; read before a shard is removed (`disk.control`)."""
+    for part in parts:
+        path = os.path.join(part.dataset.ours, JOINED_FILE)
+        into = os.path.relpath(os.path.realpath(out.root), os.path.realpath(part.dataset.root))
+        known = (read_json(Path(path)) or {}).get("into", [])
+        if into not in known:
+            ds.write_json(path, {"into": [*known, into]})
 
 
 def _stored(db: sqlite3.Connection) -> Iterator[tuple[int, int, int, int]]:
