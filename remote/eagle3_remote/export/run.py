@@ -175,7 +175,8 @@ class Export:
             except OSError as error:
                 if not is_full(error):
                     raise ExportError(f"Row {row.row} cannot be written to {self.target.root}: {error}.") from None
-            self._wait_for_room(formats.size(self.form, self.facts, row.tokens, 1))
+            at_once = min(THREADS, self.samples - self.done)
+            self._wait_for_room(at_once * formats.size(self.form, self.facts, row.tokens, 1))
             future = pool.submit(self._write, row)
 
     def _wait_for_room(self, need: int) -> None:
@@ -184,7 +185,7 @@ class Export:
             if self._progress.stop_asked:
                 raise Stopped
             time.sleep(_POLL)
-            if space.room(self.target.root).free >= need * THREADS:
+            if space.room(self.target.root).free >= need:
                 self._progress.say(f"Writing the rest as {self.form.name}.")
                 return
 
