@@ -221,23 +221,27 @@ def remove_dumps(folders: list[str]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def sweep(dump_dir: str, runs: list[str], keep: set[str]) -> int:
+def sweep(dump_dir: str, runs: list[str], keep: set[str], names: list[str] | None = None) -> int:
     """Delete dump folders of this dataset's own runs, except the rids in `keep`; returns how many.
 
-    Folders of other clients, of probes and of other datasets are not touched.
+    Folders of other clients, of probes and of other datasets are not touched. `names`: listed before `keep` was known.
     """
     prefixes = tuple(f"{layout.FOLDER_PREFIX}{layout.RID_PREFIX}{run}-" for run in runs)
     kept = {layout.folder_name(rid) for rid in keep}
     removed = 0
-    try:
-        names = os.listdir(dump_dir)
-    except FileNotFoundError:
-        return 0
-    for name in names:
+    for name in listed(dump_dir) if names is None else names:
         if prefixes and name.startswith(prefixes) and name not in kept:
             remove_dumps([os.path.join(dump_dir, name)])
             removed += 1
     return removed
+
+
+def listed(dump_dir: str) -> list[str]:
+    """The names in a dump directory; none where it is gone."""
+    try:
+        return os.listdir(dump_dir)
+    except FileNotFoundError:
+        return []
 
 
 def _remove_quietly(path: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
 
 from eagle3_patch import layout
@@ -33,9 +32,10 @@ class LateDumps:
     async def remove(self) -> None:
         """Once."""
         for lane in self._lanes:
-            lane.late -= await asyncio.to_thread(
-                _remove, lane.dump_dir, self._runs, set(lane.in_flight), set(lane.late)
-            )
+            names = await asyncio.to_thread(collect.listed, lane.dump_dir)
+            # asked after the listing: a request is in flight before it is sent, so its dump is never taken for a late one
+            keep = set(lane.in_flight)
+            lane.late -= await asyncio.to_thread(_remove, lane.dump_dir, self._runs, keep, set(lane.late), names)
 
     async def remove_last(self) -> None:
         """At the end: also those that come within a moment."""
@@ -47,8 +47,9 @@ class LateDumps:
             await self.remove()
 
 
-def _remove(dump_dir: str, runs: list[str], keep: set[str], late: set[str]) -> set[str]:
+def _remove(dump_dir: str, runs: list[str], keep: set[str], late: set[str], names: list[str]) -> set[str]:
     """Delete all dumps of `runs` but for `keep`; returns those of `late` that were there."""
-    came = {rid for rid in late if os.path.exists(os.path.join(dump_dir, layout.folder_name(rid)))}
-    collect.sweep(dump_dir, runs, keep)
+    there = set(names)
+    came = {rid for rid in late if layout.folder_name(rid) in there}
+    collect.sweep(dump_dir, runs, keep, names)
     return came
