@@ -288,6 +288,11 @@ class Journal:
                 "UPDATE samples SET state = 'waiting', kind = NULL, reason = NULL"
                 " WHERE state IN ('sent', 'checked', 'failed')"
             )
+            # An earlier server took less; `refuse_longer` judges anew by this one's limits, and `give_rows` gives the rest rows.
+            db.execute(
+                "UPDATE samples SET state = 'read', kind = NULL, reason = NULL"
+                " WHERE state = 'rejected' AND kind = 'too-long' AND offset IS NOT NULL"
+            )
 
     def refuse_longer(self, rules: Rules) -> int:
         """Reject samples that wait and are longer than the server takes now; returns how many."""
