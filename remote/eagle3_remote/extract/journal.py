@@ -16,6 +16,7 @@ import errno
 import hashlib
 import json
 import os
+import pathlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -468,6 +469,15 @@ def open_readonly(path: str) -> Journal:
     journal._lock = threading.RLock()
     # Not mode=ro: reading a WAL journal after a crash needs its shared-memory file, which is made on the fly.
     journal._db = sqlite3.connect(path, timeout=30, isolation_level=None)
+    try:
+        journal._db.execute("SELECT 1 FROM meta LIMIT 1")
+    except sqlite3.OperationalError:
+        if os.path.exists(f"{path}-wal"):
+            raise
+        journal._db.close()
+        # Where nothing can be made beside it (a read-only mount, another user's folder), nobody writes it either.
+        uri = f"{pathlib.Path(path).absolute().as_uri()}?immutable=1"
+        journal._db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None)
     journal._db.execute("PRAGMA query_only=ON")
     return journal
 
