@@ -139,13 +139,13 @@ class Journal:
         self._db.close()
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction, kept whole or not at all."""
+    def _writing(self, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction, kept whole or not at all; `durable`: also through a power loss."""
         with self._lock:
             try:
                 if self._db.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
                     self._db.execute("PRAGMA journal_mode=WAL")
-                self._db.execute("PRAGMA synchronous=NORMAL")
+                self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
                 self._db.execute("BEGIN IMMEDIATE")
                 yield self._db
                 self._db.execute("COMMIT")
@@ -372,7 +372,7 @@ class Journal:
 
     def plan_moves(self) -> None:
         """Give every stored sample that is not in its place that place, without holes, and take the row from failed ones."""
-        with self._writing() as db:
+        with self._writing(durable=True) as db:
             db.execute("UPDATE samples SET row = NULL WHERE state = 'failed'")
             db.execute("DROP TABLE IF EXISTS temp.places")
             db.execute(
@@ -381,7 +381,7 @@ class Journal:
                 " WHERE place != row ORDER BY place"
             )
         for _, chunk in self._chunks("places"):
-            with self._writing() as db:
+            with self._writing(durable=True) as db:
                 db.executemany("UPDATE samples SET target = ? WHERE line = ?", chunk)
 
     def moves(self) -> list[tuple[Entry, int]]:
