@@ -48,6 +48,7 @@ class Storer:
         # One: changes of the journal happen in their order, and none waits on the event loop's thread for a busy disk.
         self._scribe = concurrent.futures.ThreadPoolExecutor(1, "journal")
         self._staged: list[tuple[Dump, Staged]] = []
+        self._committing = asyncio.Lock()
         self.ending = False
         """Do not wait for space any more."""
         self.closing = False
@@ -124,9 +125,12 @@ class Storer:
         Raises:
             ExtractionError: the output cannot be written for another reason than space.
         """
-        batch, self._staged = self._staged, []
-        if not batch:
-            return
+        async with self._committing:  # who calls this wants to know what became of a batch that is on its way, too
+            batch, self._staged = self._staged, []
+            if batch:
+                await self._commit(batch)
+
+    async def _commit(self, batch: list[tuple[Dump, Staged]]) -> None:
         synced = await asyncio.gather(
             *(self._on(self._syncers, functools.partial(_sync, staged)) for _, staged in batch)
         )
