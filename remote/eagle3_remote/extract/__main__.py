@@ -62,6 +62,9 @@ def main(argv: Sequence[str], tuning: Tuning | None = None) -> int:
     except ExtractionError as error:
         say(str(error))
         return error.exit_code
+    except OSError as error:
+        say(f"The output directory cannot be written: {error}. What is stored stays; start it again when it can.")
+        return EXIT_NOT_FIT
     reporter = Reporter(run_dir, spec)
     try:
         check_packages()

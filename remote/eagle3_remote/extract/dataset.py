@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fcntl
 import hashlib
@@ -121,8 +122,9 @@ def take_lock(dataset: Dataset, run_dir: str) -> int:
             f"{dataset.root} is being written by another extraction ({holder or 'unknown'}): wait for it or stop it."
         ) from None
     who = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time()), "run_dir": run_dir}
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, json.dumps(who).encode(), 0)
+    with contextlib.suppress(OSError):  # a full disk: who it is, is for looking only
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(who).encode(), 0)
     return fd
 
 

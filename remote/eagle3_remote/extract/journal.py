@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from eagle3_remote.extract.input import Bad, Rules, Sample, too_long
+from eagle3_remote.extract.sqlitefull import raise_if_full
 
 READ = "read"
 WAITING, SENT, CHECKED, STORED, REJECTED, FAILED = "waiting", "sent", "checked", "stored", "rejected", "failed"
@@ -124,11 +124,12 @@ class Journal:
     """The journal of one dataset.
 
     Raises:
-        OSError: ENOSPC where the disk is full: nothing of the change was kept, and it may be tried again.
+        OSError: ENOSPC or EDQUOT where the disk or the quota is full: nothing of the change was kept, and it may be tried again.
         sqlite3.Error: the file is damaged.
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._lock = threading.RLock()
         self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
         with self._writing():
@@ -152,8 +153,8 @@ class Journal:
             except BaseException as error:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                if isinstance(error, sqlite3.OperationalError) and "disk is full" in str(error):
-                    raise OSError(errno.ENOSPC, "no space for the journal") from None
+                if isinstance(error, sqlite3.OperationalError):
+                    raise_if_full(error, self._path)
                 raise
 
     # facts

@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from eagle3_remote.extract import spool
 from eagle3_remote.extract.collect import is_full
@@ -21,6 +21,8 @@ from eagle3_remote.extract.journal import Counts, Journal, Reading
 from eagle3_remote.extract.seen import Seen, name_of
 from eagle3_remote.extract.shards import WHOLE, Shard
 from eagle3_remote.extract.sources import Position, Progress, Source
+
+T = TypeVar("T")
 
 _JUDGED = 100
 _BATCH_SAMPLES, _BATCH_TOKENS = 2000, 1_000_000
@@ -178,7 +180,7 @@ class Feeder:
         samples = spool.Writer(self._samples, reading.spool)
         seen = Seen(self._samples + ".seen")
         try:
-            seen.remember(journal.names())
+            self._when_there_is_space(lambda: seen.remember(journal.names()))
             began = time.monotonic()
             for batch, position in self._batches(reading):
                 reading = self._keep(journal, samples, seen, batch, dataclasses.replace(reading, **position))
@@ -270,9 +272,11 @@ class Feeder:
         """The batch with repeated ids counted, and refused where that is asked."""
         good = [item for item in batch if not isinstance(item, Bad)]
         prints = {sample.line: sample.fingerprint for sample in good}
-        first_ids = seen.add((prints[sample.line], sample.line) for sample in good)
+        first_ids = self._when_there_is_space(lambda: seen.add((prints[sample.line], sample.line) for sample in good))
         named = [sample for sample in good if sample.sample_id is not None]
-        first_names = seen.add((name_of(sample.sample_id or ""), sample.line) for sample in named)
+        first_names = self._when_there_is_space(
+            lambda: seen.add((name_of(sample.sample_id or ""), sample.line) for sample in named)
+        )
         repeats = {
             sample.line: first
             for sample, first in zip(good, first_ids, strict=True)
@@ -292,12 +296,12 @@ class Feeder:
             for item in batch
         ], reading
 
-    def _when_there_is_space(self, change: Callable[[], None]) -> None:
+    def _when_there_is_space(self, change: Callable[[], T]) -> T:
         while True:
             try:
-                change()
+                done = change()
                 self.waiting_for_space = False
-                return
+                return done
             except OSError as error:
                 if not is_full(error):
                     raise

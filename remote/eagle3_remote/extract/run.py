@@ -182,8 +182,20 @@ async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter
             read_to_the_end(plan, journal, reporter)
         else:
             foresee(plan, journal, reporter)
+            _say_whether_it_waits(plan, feeder, reporter)
         reporter.tick()
         await asyncio.sleep(_TICK)
+
+
+def _say_whether_it_waits(plan: Plan, feeder: Feeder, reporter: Reporter) -> None:
+    """Before anything is sent nobody else notices that the output is full."""
+    full = (
+        f"Paused: {plan.dataset.root} is full, the input cannot be read on. It goes on by itself when there is space."
+    )
+    if feeder.waiting_for_space and reporter.state is ExtractState.PLANNING:
+        reporter.enter(ExtractState.PAUSED, full)
+    elif not feeder.waiting_for_space and reporter.sentence == full:
+        reporter.enter(ExtractState.PLANNING, "Reading the input.")
 
 
 async def _finish(run_dir: str, plan: Plan, journal: Journal, reporter: Reporter, stop: _Stop) -> bool:

@@ -6,14 +6,16 @@ import contextlib
 import hashlib
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+from eagle3_remote.extract.sqlitefull import raise_if_full
 
 _ASKED = 500
 """Hashes in one question; SQLite before 3.32 takes 999."""
 
 
 class Seen:
-    """Hashes, each with the line that it came with first.
+    """Hashes, each with the line that it came with first. `remember` comes first of all.
 
     The file is never durable: whoever goes on with the reading makes it anew from the journal (`remember`).
     """
@@ -22,36 +24,46 @@ class Seen:
         self._path = path
         self._remove()
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=OFF")
+        self._db.execute("PRAGMA journal_mode=MEMORY")
         self._db.execute("PRAGMA synchronous=OFF")
-        self._db.execute("CREATE TABLE seen (hash INTEGER PRIMARY KEY, line INTEGER NOT NULL)")
 
     def add(self, names: Iterable[tuple[bytes, int]]) -> list[int | None]:
         """Add (name, line) each; for each the line where that hash came first, or `None` where it is new."""
         rows = [(_key(name), line) for name, line in names]
         found: list[int | None] = []
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows)
+        with self._writing():
+            self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows)
         for at in range(0, len(rows), _ASKED):
             part = rows[at : at + _ASKED]
             marks = ",".join("?" * len(part))
             first = dict(self._db.execute(f"SELECT * FROM seen WHERE hash IN ({marks})", [key for key, _ in part]))
             found += [first[key] if first[key] != line else None for key, line in part]
-        self._db.execute("COMMIT")
         return found
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN")
+            yield
+            self._db.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise_if_full(error, self._path)
+            raise
 
     def remember(self, samples: Iterable[tuple[int, bytes, str | None]]) -> None:
         """Take in what an earlier run read: (line, fingerprint, id) each."""
-        self._db.execute("BEGIN")
-        self._db.executemany(
-            "INSERT OR IGNORE INTO seen VALUES (?, ?)",
-            (
-                (_key(name), line)
-                for line, fingerprint, sample_id in samples
-                for name in ([fingerprint] if sample_id is None else [fingerprint, name_of(sample_id)])
-            ),
-        )
-        self._db.execute("COMMIT")
+        with self._writing():
+            self._db.execute("CREATE TABLE seen (hash INTEGER PRIMARY KEY, line INTEGER NOT NULL)")
+            self._db.executemany(
+                "INSERT OR IGNORE INTO seen VALUES (?, ?)",
+                (
+                    (_key(name), line)
+                    for line, fingerprint, sample_id in samples
+                    for name in ([fingerprint] if sample_id is None else [fingerprint, name_of(sample_id)])
+                ),
+            )
 
     def close(self) -> None:
         self._db.close()

@@ -135,7 +135,7 @@ class Storer:
             *(self._on(self._syncers, functools.partial(_sync, staged)) for _, staged in batch)
         )
         good = [pair for pair, error in zip(batch, synced, strict=True) if error is None]
-        await self._on(self._syncers, lambda: self._name([staged for _, staged in good]))
+        await self._name_all([staged for _, staged in good])
         now = time.time()
         files = [
             StoredFile(dump.entry.line, staged.row, staged.copied.bytes, staged.copied.crc32, now)
@@ -152,9 +152,23 @@ class Storer:
         for dump, _ in batch:
             dump.release()
 
-    def _name(self, staged: list[Staged]) -> None:
-        for one in staged:
-            collect.name(one, self._plan.dataset.states)
+    async def _name_all(self, staged: list[Staged]) -> None:
+        """A directory may need a block of its own for a new name: waits for it."""
+        left = list(staged)
+        while True:
+            try:
+                return await self._on(self._syncers, lambda: self._name(left))
+            except OSError as error:
+                if not collect.is_full(error) or self.ending:
+                    text = f"Naming files in {self._plan.dataset.states} failed: {error}."
+                    raise ExtractionError(text) from None
+            await self._pause_full()
+
+    def _name(self, left: list[Staged]) -> None:
+        """What has its name is taken from the list: the next try goes on with the rest."""
+        while left:
+            collect.name(left[-1], self._plan.dataset.states)
+            left.pop()
         collect.sync_dir(self._plan.dataset.states)
 
     async def _not_written(self, dump: Dump, error: OSError) -> None:
