@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from eagle3_remote import doctor, dumpdir, gpus, jobs, launch, ledger, proof, stack, stopping, watchdog
 from eagle3_remote.argcheck import ArgumentChecker, NoParser
-from eagle3_remote.flags import Parser
+from eagle3_remote.flags import Parser, split
 from eagle3_remote.health import url_of
 from eagle3_remote.protocol import (
     JobStatus,
@@ -185,8 +185,6 @@ class ServerControl:
         port = decode(PortFact, doctor.port_fact(spec.port)) if 0 < spec.port < 65536 else None
         if port is not None and not port.free and port.job not in ending:
             raise Refused(f"Port {spec.port} is taken by {port.holder}: choose another port or end that process.")
-        if not spec.share_gpus:
-            _check_gpus(spec, ending)
         job_id = jobs.new_id("server")
         url = url_of(spec.host, spec.port)
         dump_dir = spec.dump_dir or dumpdir.waiting(self._home, url) or str(dumpdir.default(job_id))
@@ -198,6 +196,8 @@ class ServerControl:
             spec, plan = self._checked(spec, python.sglang, model, dump_dir)
         except launch.PlanError as error:
             raise Refused(str(error)) from error
+        if not spec.share_gpus:
+            _check_gpus(spec, ending)  # its arguments are written out by now
         return Prepared(spec, plan, model, job_id, dump_dir)
 
     def _checked(
@@ -249,19 +249,32 @@ def _check_python(spec: ServerSpec) -> PythonFact:
 
 
 def _check_gpus(spec: ServerSpec, ending: Collection[str]) -> None:
-    args = " ".join(spec.extra_args).replace("=", " ").split()
-    if "--device" in args and "cpu" in args:
+    given = {one.name: one.values for one in split(spec.extra_args)}
+    if given.get("--device") == ("cpu",):
         return
     cards = gpus.cards()
     if cards is None:
         return  # no nvidia-smi: nothing is known of the GPUs, and nothing claimed
-    needed = gpus.visible(cards, {**os.environ, **spec.env})[: spec.tp]
+    needed = _gpus_of(spec, given, gpus.visible(cards, {**os.environ, **spec.env}))
     held = gpus.taken(needed, ending)
     if held:
         raise Refused(
             f"The GPUs are taken: {'; '.join(held)}. End what holds them, choose others with CUDA_VISIBLE_DEVICES, or "
             "start all the same with --share-gpus."
         )
+
+
+def _gpus_of(spec: ServerSpec, given: Mapping[str, Sequence[str]], seen: Sequence[gpus.Card]) -> Sequence[gpus.Card]:
+    """Those of the GPUs that the server sees which its schedulers will be on (0.5.9: ``entrypoints/engine.py``,
+    ``_launch_scheduler_processes``; ``managers/data_parallel_controller.py``; the patch refuses pipeline parallel)."""
+
+    def number(default: int, *names: str) -> int:
+        values = next((given[name] for name in names if name in given), ())
+        return int(values[0]) if len(values) == 1 and values[0].isdigit() else default
+
+    groups = 1 if "--enable-dp-attention" in given else number(1, "--dp-size", "--data-parallel-size")
+    count = spec.tp * groups // max(number(1, "--nnodes"), 1)
+    return seen[number(0, "--base-gpu-id") :: max(number(1, "--gpu-id-step"), 1)][:count]
 
 
 def _check_model(spec: ServerSpec) -> ModelFact:

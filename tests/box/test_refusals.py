@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -35,6 +36,7 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import Refused
+from eagle3_remote.server import ServerControl
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.box.test_doctor import CONFIG, make_python
 
@@ -106,6 +108,34 @@ def test_the_gpus_are_taken_and_by_whom(release: Path, home: Path, spec: ServerS
             {"env": {"CUDA_VISIBLE_DEVICES": "1"}},
         ):
             box.call("server.plan", **encode(dataclasses.replace(spec, **change)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tp", "args", "judged"),
+    [
+        (1, (), "GPU 0"),  # of the stand-in's four, only GPU 1 is free
+        (1, ("--base-gpu-id=1",), ""),
+        (1, ("--base-gpu-id", "2"), "GPU 2"),
+        (2, ("--base-gpu-id=1",), "GPU 2"),
+        (2, ("--base-gpu-id=1", "--gpu-id-step", "2"), "GPU 3"),
+        (1, ("--base-gpu-id=1", "--dp-size", "3"), "GPU 2 GPU 3"),
+        (1, ("--base-gpu-id=1", "--dp-size=3", "--enable-dp-attention"), ""),
+        (2, ("--base-gpu-id=1", "--nnodes=2"), ""),
+        (8, ("--device", "cpu"), ""),
+    ],
+)
+@pytest.mark.usefixtures("smi")
+def test_the_gpus_that_are_judged_are_those_that_the_server_would_be_on(
+    home: Path, release: Path, spec: ServerSpec, tp: int, args: tuple[str, ...], judged: str
+) -> None:
+    control = ServerControl(home, release)
+    asked = dataclasses.replace(spec, tp=tp, extra_args=args)
+    if not judged:
+        control.plan(asked)
+        return
+    with pytest.raises(Refused) as error:
+        control.plan(asked)
+    assert " ".join(re.findall(r"GPU \d(?= \()", str(error.value))) == judged
 
 
 def test_a_parser_that_cannot_be_asked_is_said_and_stops_nothing(box: AgentProcess, spec: ServerSpec) -> None:
