@@ -26,6 +26,8 @@ MODULE = ("-u", "-m", "sglang.launch_server")
 
 _OURS = (layout.ENV_DUMP_DIR, layout.ENV_DUMP_DIR_OLD, layout.ENV_BOUNDARIES, layout.ENV_FINAL, layout.ENV_RID_PREFIX)
 """Variables by which console, extraction and patch agree; a person's own value would part them."""
+_READ = (*_OURS, layout.ENV_LAYOUT, layout.ENV_PINNED_BUDGET, layout.ENV_DUMP_BUDGET)
+"""All that the patch reads."""
 
 
 def parse_version(text: str) -> Version:
@@ -130,6 +132,12 @@ def plan(
     argv += _chunk(spec, names, notes)
     env = _environment(spec, version, release, dump_dir, inherited)
     notes.append(_health_note(spec, version))
+    notes += [
+        f"{name}: {inherited[name]!r} in the box's own environment does not count"
+        + ("" if name in _OURS else "; say it with --server-env")
+        for name in _READ
+        if inherited.get(name) and env.get(name) == ""
+    ]
     return LaunchPlan(argv=(*argv, *spec.extra_args), env=env, sglang_version=sglang_version, notes=tuple(notes))
 
 
@@ -253,6 +261,8 @@ def _environment(
     env[layout.ENV_FINAL] = spec.final
     if spec.boundaries:
         env[layout.ENV_BOUNDARIES] = ",".join(str(one) for one in sorted(spec.boundaries))
+    # What the box's own environment tells the patch would reach the server unseen; empty counts as unset.
+    env.update((name, "") for name in _READ if inherited.get(name) and name not in env)
     env.update(spec.env)
     before = spec.env.get("PYTHONPATH", inherited.get("PYTHONPATH", ""))
     env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(release / "eagle3_patch" / "entry"), before)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_patch.config import read_settings
 from eagle3_remote.launch import PlanError, parse_version, plan, settle
 from eagle3_remote.protocol import LaunchPlan, ModelFact, ServerSpec
 
@@ -84,6 +85,27 @@ def test_environment() -> None:
     own = dataclasses.replace(SPEC, env={"PYTHONPATH": "/mine"}, boundaries=())
     assert make(own, env={"PYTHONPATH": "/stubs"}).env["PYTHONPATH"] == f"{RELEASE}/eagle3_patch/entry:/mine"
     assert "EAGLE3_BOUNDARIES" not in make(own).env
+
+
+def test_what_the_patch_would_read_of_the_boxs_own_environment_is_emptied_and_told() -> None:
+    own = {
+        "EAGLE3_BOUNDARIES": "1,4",
+        "EAGLE3_RID_PREFIX": "mine-",
+        "EAGLE3_DUMP_LAYOUT": "pt",
+        "EAGLE3_PINNED_BUDGET": "1",
+        "EAGLE3_DUMP_BUDGET": "1",
+        "SGLANG_HS_DUMP_DIR": "/old",
+        "EAGLE3_FINAL": "post",
+    }
+    spec = dataclasses.replace(SPEC, boundaries=(), env={"EAGLE3_DUMP_BUDGET": "5000"})
+    made = make(spec, env=own)
+    read, ours = (read_settings({**mine, **made.env}) for mine in (own, {}))
+    assert read == ours
+    assert (read.boundaries, read.final, read.rid_prefix, read.dump_budget) == (None, "pre", "e3-", 5000)
+    assert any("EAGLE3_DUMP_LAYOUT" in note and "--server-env" in note for note in made.notes)
+    assert not any("EAGLE3_DUMP_LAYOUT" in note for note in make(spec).notes)
+    assert "EAGLE3_DUMP_LAYOUT" not in make(spec, env={"EAGLE3_DUMP_LAYOUT": ""}).env
+    assert make(SPEC, env=own).env["EAGLE3_BOUNDARIES"] == "2,30,58"
 
 
 def test_the_persons_own_arguments_win_and_come_last() -> None:
