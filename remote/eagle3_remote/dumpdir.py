@@ -97,9 +97,10 @@ def _is_ours(path: Path, job_id: str) -> bool:
 
 
 def in_use(home: Path, path: str) -> jobs.Job | None:
-    """The extraction job that still collects from `path`."""
+    """The extraction job that still collects from `path`, however either spells it."""
+    real = os.path.realpath(path) if path else ""
     for job in jobs.living(home, "extract"):
-        if any(folder == path for _, folder in collects(job)):
+        if any(folder and os.path.realpath(folder) == real for _, folder in collects(job)):
             return job
     return None
 
@@ -135,7 +136,7 @@ def taken(home: Path, path: Path, url: str, ending: Collection[str] = ()) -> str
                 return f"job {job.id}, which collects from it for {used}"
     for process in identity.living():
         env = identity.environment(process.pid)
-        given = env.get(layout.ENV_DUMP_DIR)
+        given = env.get(layout.ENV_DUMP_DIR) or env.get(layout.ENV_DUMP_DIR_OLD)
         if given and os.path.realpath(given) == real and env.get(identity.JOB_ENV) not in ending:
             return doctor.describe(process.pid)
     return ""

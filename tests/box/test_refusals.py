@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_patch import layout
 from eagle3_remote import dumpdir, jobs, stopping
 from eagle3_remote.extraction import ExtractControl
 from eagle3_remote.protocol import (
@@ -179,6 +180,28 @@ def test_the_dump_directory_is_taken_and_by_whom(
         finally:
             stranger.kill()
     box.call("server.plan", **encode(spec))
+
+
+def test_a_directory_is_the_same_however_it_is_spelled(home: Path, release: Path, tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    job = extraction(home, release, "http://127.0.0.1:1", str(link))
+    used = dumpdir.in_use(home, f"{real}/")
+    assert used is not None
+    assert used.id == job.id
+    assert dumpdir.in_use(home, "") is None
+    assert dumpdir.in_use(home, str(tmp_path)) is None
+    stopping.stop(job, grace=20)
+
+
+def test_a_server_with_the_hand_made_patch_has_its_directory_too(home: Path, tmp_path: Path) -> None:
+    env = {**os.environ, layout.ENV_DUMP_DIR: "", layout.ENV_DUMP_DIR_OLD: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=env) as stranger:
+        try:
+            assert f"pid {stranger.pid}" in until(lambda: dumpdir.taken(home, tmp_path, "http://x"), 10)
+        finally:
+            stranger.kill()
 
 
 LISTENS = "import socket, time; s = socket.create_server(('127.0.0.1', {port})); print(1, flush=True); time.sleep(600)"
