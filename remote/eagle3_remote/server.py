@@ -112,10 +112,11 @@ class ServerControl:
             job = self._job(job_id)
         ledger.note_segments(job)
         pids = {stat.pid for stat in stopping.members(job)}
+        shown = proof.shown_on_gpus(pids)
         report = stopping.stop(job, grace=STOP_GRACE)
         if report.leftovers:
             return report
-        return proof.after_stop(self._home, job, report, pids)
+        return proof.after_stop(self._home, job, report, pids, shown=shown)
 
     def watch(self, job_id: str | None, on: bool) -> str:
         """Have the running server started again when it crashes while an extraction runs, or no more. A sentence.

@@ -40,7 +40,8 @@ def stop(home: Path, job: jobs.Job) -> StopReport:
     """As `ServerControl.stop` does it."""
     ledger.note_segments(job)
     pids = {one.pid for one in stopping.members(job)}
-    return proof.after_stop(home, job, stopping.stop(job, grace=0.2, term=0.2), pids)
+    shown = proof.shown_on_gpus(pids)
+    return proof.after_stop(home, job, stopping.stop(job, grace=0.2, term=0.2), pids, shown=shown)
 
 
 @pytest.fixture
@@ -125,6 +126,42 @@ def test_who_holds_the_gpus() -> None:
     assert unseen == ["GPU 2 (80 GiB) holds 40.0 GiB by processes that are not seen from here"]
     assert f"holds 40.0 GiB by pid {os.getpid()} (user " in untold[0]
     assert len(gpus.held_by([os.getpid()], cards)) == 3
+
+
+@pytest.mark.parametrize(
+    ("shown", "in_use", "words"),
+    [
+        (False, 40960, "Whether its GPU memory is back cannot be seen from here"),  # whose, nobody tells
+        (True, 40960, "Its GPU memory is back"),  # it was told before, and is not any more
+        (False, 512, "Its GPU memory is back"),  # nobody holds any
+    ],
+)
+def test_gpu_memory_is_said_to_be_back_only_where_that_can_be_seen(
+    home: Path, release: Path, smi: Path, shown: bool, in_use: int, words: str
+) -> None:
+    idle = smi.read_text().replace("73728", "512").replace("70000", "300").replace("3000", "100")
+    smi.write_text(idle.replace("40960", str(in_use)))  # of the third GPU and the last, whose holders it does not tell
+    job = start(home, release, "time.sleep(600)")
+    report = stopping.stop(job, grace=0.2, term=0.2)
+    report = proof.after_stop(home, job, report, {4194998}, shown=shown)
+    assert words in report.sentence
+    assert (report.stopped, report.leftovers) == (True, ())
+
+
+@pytest.mark.usefixtures("smi")
+def test_gpu_memory_that_is_not_back_means_that_the_server_is_not_stopped(
+    home: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "GPU_WAIT", 0.2)
+    job = start(home, release, "time.sleep(600)")
+    report = stopping.stop(job, grace=0.2, term=0.2)
+    assert report.stopped
+    holder = {os.getpid()}  # the stand-in for nvidia-smi shows this process
+    assert proof.shown_on_gpus(holder)
+    report = proof.after_stop(home, job, report, holder, shown=True)
+    assert not report.stopped
+    assert "GPU memory is not back: GPU 0: 68.4 GiB by pid" in report.sentence
+    assert len(report.leftovers) == 3
 
 
 @pytest.mark.parametrize("told", [True, False])  # whether the driver says what each process holds
