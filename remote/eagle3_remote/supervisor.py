@@ -93,17 +93,20 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
         signal.signal(number, _stay)
     watchdog = of_run_dir(run_dir, spec)
     while True:
-        code = _run(run_dir, spec, log, pipe, watchdog)
-        pipe = _ANSWERED
         try:
+            code = _run(run_dir, spec, log, pipe, watchdog)
+            pipe = _ANSWERED
             if watchdog is None or code == EXIT_NOT_STARTED or not _again(watchdog, code):
                 break
             os.close(log)
             log = os.open(run_dir / "out.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             _redirect(log)
-        except Exception as error:  # whatever it is, how the job ended is written down
+        except Exception as error:
+            if watchdog is None or pipe != _ANSWERED:
+                raise  # who starts it is told
             _complain(error)
-            break
+            watchdog.give_up(f"starting it again failed: {type(error).__name__}: {error}")
+            break  # how the last incarnation ended is written down
     _write_rc(run_dir, code)
     return code
 

@@ -173,8 +173,9 @@ class Watchdog:
         return not why_not
 
     def give_up(self, why: str) -> None:
-        """There is no restart, for this reason; the one that was announced is not counted."""
-        self._save(Record(record(self._job).restarts[:-1], given_up=why))
+        """There is no restart, for this reason; one that was announced is not counted."""
+        kept = record(self._job)
+        self._save(Record(kept.restarts if kept.starts_at is None else kept.restarts[:-1], given_up=why))
 
     def started(self) -> None:
         """The next incarnation runs."""

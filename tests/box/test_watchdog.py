@@ -174,6 +174,30 @@ def test_a_stop_in_the_middle_of_a_restart_ends_it_too(home: Path, release: Path
     assert watchdog.record(job).starts_at is None
 
 
+BLOCKS = """
+import os, sys
+place = sys.argv[1] + '/pid.json'
+os.unlink(place)
+os.makedirs(place + '/x')
+sys.exit(3)
+"""
+
+
+@pytest.mark.usefixtures("quick", "extraction")
+def test_a_restart_that_cannot_be_written_down_is_none_and_the_end_is(home: Path, release: Path) -> None:
+    job = server(home, release, BLOCKS)
+    until(lambda: ended(job))
+    assert jobs.exit_code(job) == 3
+    assert (job.run_dir / "out.1.log").exists()
+    assert stopping.members(job) == []
+    kept = watchdog.record(job)
+    assert (kept.restarts, kept.starts_at) == ((), None)
+    assert "starting it again failed: " in kept.given_up
+    seen = StatusReader(home).server()
+    assert seen.phase is Phase.FAILED
+    assert "It is not started again: starting it again failed" in seen.sentence
+
+
 @pytest.mark.parametrize(
     ("kind", "was_ready", "never"),
     [
