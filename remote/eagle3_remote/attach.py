@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
-from eagle3_remote import doctor, foreign, jobs, probe
+from eagle3_remote import doctor, foreign, identity, jobs, probe
 from eagle3_remote.health import url_of
 from eagle3_remote.launch import NO_RADIX
 from eagle3_remote.logtail import LogTail
@@ -188,7 +188,7 @@ def environment_of(pid: int) -> dict[str, str]:
     """The variables of a process that say how it serves; nothing else of its environment is copied."""
     return {
         name: value
-        for name, value in (foreign.environment(pid) or {}).items()
+        for name, value in (identity.environment(pid) or {}).items()
         if name.startswith(_KEPT_ENV) and not name.endswith(("KEY", "TOKEN", "PASSWORD"))
     }
 
@@ -293,7 +293,7 @@ def _interpreters(server: ForeignServer | None) -> list[str]:
     """Where the server's own Python lies: as its command line names it, a bare name looked up as the server would."""
     if server is None:
         return []
-    path = (foreign.environment(server.pid) or {}).get("PATH")
+    path = (identity.environment(server.pid) or {}).get("PATH")
     found = []
     for word in server.argv[:2]:
         name = os.path.join(os.path.dirname(word), "python") if os.path.basename(word) == "sglang" else word

@@ -135,7 +135,7 @@ def taken(home: Path, path: Path, url: str, ending: Collection[str] = ()) -> str
             if folder and os.path.realpath(folder) == real and used != url:
                 return f"job {job.id}, which collects from it for {used}"
     for process in identity.living():
-        env = identity.environment(process.pid)
+        env = identity.environment(process.pid) or {}
         given = env.get(layout.ENV_DUMP_DIR) or env.get(layout.ENV_DUMP_DIR_OLD)
         if given and os.path.realpath(given) == real and env.get(identity.JOB_ENV) not in ending:
             return doctor.describe(process.pid)

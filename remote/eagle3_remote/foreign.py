@@ -101,10 +101,10 @@ def processes() -> list[Process]:
             found[stat.pid] = Process(
                 identity=identity.Identity(boot, stat.pid, stat.start_time),
                 uid=os.stat(f"/proc/{stat.pid}").st_uid,
-                parent=parent_of(stat.pid),
+                parent=stat.ppid,
                 words=tuple(words),
                 args=tuple(args),
-                environ=environment(stat.pid),
+                environ=identity.environment(stat.pid),
                 ports=listening(stat.pid),
                 log_path=_output(stat.pid),
                 near=same_network(stat.pid),
@@ -241,14 +241,6 @@ def _url(process: Process) -> str:
 # -- the kernel's side ------------------------------------------------------------------------------------------------
 
 
-def parent_of(pid: int) -> int:
-    """The parent's pid; 0 where it cannot be read."""
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def same_network(pid: int) -> bool:
     """Whether a process and this one share a network namespace; taken for granted where that may not be seen."""
     try:
@@ -281,16 +273,6 @@ def _words(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
     except OSError:
         return []
-
-
-def environment(pid: int) -> dict[str, str] | None:
-    """What a process was started with; `None`: it may not be read by this user."""
-    try:
-        raw = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return None
-    pairs = (entry.partition("=") for entry in raw.decode("utf-8", "surrogateescape").split("\0"))
-    return {name: value for name, _, value in pairs if name}
 
 
 def _output(pid: int) -> str:

@@ -102,20 +102,23 @@ def age(identity: Identity) -> float:
 
 def carries_job(pid: int, job_id: str) -> bool:
     """Whether the process's environment says that it belongs to job `job_id`. False where it cannot be read."""
-    return f"{JOB_ENV}={job_id}".encode() in _environ(pid).split(b"\0")
+    return f"{JOB_ENV}={job_id}".encode() in (_environ(pid) or b"").split(b"\0")
 
 
-def environment(pid: int) -> dict[str, str]:
-    """The environment that a process was started with; empty where it cannot be read."""
-    pairs = (entry.partition(b"=") for entry in _environ(pid).split(b"\0") if entry)
-    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, _, value in pairs}
+def environment(pid: int) -> dict[str, str] | None:
+    """The environment that a process was started with; `None`: it may not be read by this user, or the process is gone."""
+    raw = _environ(pid)
+    if raw is None:
+        return None
+    pairs = (entry.partition("=") for entry in raw.decode("utf-8", "surrogateescape").split("\0"))
+    return {name: value for name, _, value in pairs if name}
 
 
-def _environ(pid: int) -> bytes:
+def _environ(pid: int) -> bytes | None:
     try:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
-        return b""
+        return None
 
 
 def everything() -> list[ProcessStat]:

@@ -285,8 +285,3 @@ def _check_model(spec: ServerSpec) -> ModelFact:
     if model.error:
         raise Refused(f"The model at {spec.model} cannot be used: {model.error}.")
     return model
-
-
-def server_spec(job: jobs.Job) -> ServerSpec:
-    """What a server job was started for."""
-    return decode(ServerSpec, job.spec["message"])
