@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eagle3_console.demo.testbed import install
 from eagle3_patch import pool
 from eagle3_patch.pool import Pool
+from tests.patch.servers import ENTRY
 
 MB = 1024**2
 
@@ -112,3 +117,46 @@ def test_large_pools_grow_by_segments() -> None:
     large: Pool[int] = Pool(8 * 1024 * MB, make)
     assert large.take(1, 0) is not None
     assert (large.slab_bytes, sizes) == (pool.SLAB_BYTES, [pool.SEGMENT_BYTES])
+
+
+CAPTURE_FAILS = """
+import json, os, sys, types
+sys.path.insert(0, sys.argv[1])
+import torch
+from eagle3_patch import capture, config, layout
+
+taps = types.SimpleNamespace(hidden_size=64, columns=lambda hidden, aux: [hidden] * 4)
+settings = config.read_settings({"EAGLE3_DUMP_DIR": sys.argv[2]})
+captured = capture.Capture(settings, taps, {"layout": "safetensors"}, torch.device("cpu"))
+
+class Request:
+    def __init__(self, rid):
+        self.rid, self.origin_input_ids = rid, list(range(5000))
+
+    def finished(self):
+        return False
+
+def no_memory(*args, **named):
+    raise RuntimeError("CUDA out of memory")
+
+taken = []
+for owner, name in ((torch, "stack"), (torch.Tensor, "copy_")):
+    real = getattr(owner, name)
+    request = Request(f"{layout.RID_PREFIX}r-{name}-1")
+    captured.begin(types.SimpleNamespace(reqs=[request], prefix_lens=[0], extend_lens=[5000]), None)
+    setattr(owner, name, no_memory)
+    captured.collect(torch.arange(5000), torch.zeros(5000, 64), None, None)
+    setattr(owner, name, real)
+    captured.end()
+    taken.append([captured._pool.made > 0, captured._pool.taken])
+with open(os.path.join(sys.argv[2], "taken"), "w") as file:
+    json.dump(taken, file)
+"""
+
+
+def test_a_capture_that_fails_gives_its_slabs_back(tmp_path: Path) -> None:
+    python = install.ensure(install.VERSIONS[0]).python
+    command = [str(python), "-c", CAPTURE_FAILS, str(ENTRY.parents[1]), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "taken").read_text()) == [[True, 0]] * 2

@@ -61,3 +61,10 @@ def test_a_dump_larger_than_the_limit_goes_alone(tmp_path: Path) -> None:
     assert not lay(room, tmp_path / "b", 1)
     (tmp_path / "a").rmdir()
     assert lay(room, tmp_path / "b", 1)
+
+
+def test_without_a_limit_nothing_is_kept_of_what_lay_there(tmp_path: Path) -> None:
+    """A server writes dumps for weeks."""
+    room = Room(0)
+    assert all(lay(room, tmp_path / str(n), 100) for n in range(10))
+    assert room._lying == {}
