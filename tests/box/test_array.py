@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from eagle3_remote import task
 from eagle3_remote.array import slurm
 from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.array.folder import ArrayFolder
@@ -200,3 +202,36 @@ def test_a_snapshot_of_many_tasks_stays_small(tmp_path: Path) -> None:
     whole = control.status(None)
     assert whole is not None
     assert len(json.dumps(encode(whole))) < MAX_LINE_BYTES
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_killed_while_it_is_copied_it_can_be_submitted_again(
+    tmp_path: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_from: Path, _to: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("eagle3_remote.array.submit._copy_release", killed)
+        with pytest.raises(KeyboardInterrupt):
+            submit(tmp_path / "home", release, wish(tmp_path))
+    with pytest.raises(Refused, match="sbatch is not in the PATH"):
+        submit(tmp_path / "home", release, wish(tmp_path))
+
+
+@pytest.mark.parametrize(("code", "requeued"), [(task.EXIT_STOPPED, 1), (0, 0), (6, 0)])
+def test_a_task_that_came_to_its_end_is_not_put_back_into_the_queue(
+    code: int, requeued: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time limit was near, and it made it. A stand-in for the task itself; the real one is in tests/slurm."""
+    folder, put_back = ArrayFolder.of(str(tmp_path / "out")), []
+    folder.root.mkdir()
+    folder.write(wish(tmp_path), [])
+    warned = types.SimpleNamespace(ask=None, run=lambda: code, requeue=True)
+    monkeypatch.setattr(task, "Task", lambda *_: warned)
+    monkeypatch.setattr(task, "_adopt_orphans", lambda: None)
+    monkeypatch.setattr(task.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(slurm, "requeue", lambda *job: put_back.append(job))
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    assert task.main([str(folder.root), "1"]) == code
+    assert put_back == [("7", 1)] * requeued

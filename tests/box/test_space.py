@@ -368,3 +368,22 @@ def test_a_long_removal_is_watched_again_and_stopped(box: AgentProcess, home: Pa
         box.call("space.stop", path=str(root))
     assert reclaim(box, root).state is WorkState.FINISHED
     assert not root.exists()
+
+
+def test_a_trained_drafter_beside_hand_made_states_stays(box: AgentProcess, tmp_path: Path) -> None:
+    """``final.pt`` and ``meta.json`` are names that others use as well: they are states only beside an aux file."""
+    root = tmp_path / "run"
+    for name in (
+        "sample_0/aux_0.pt",
+        "sample_0/final.pt",
+        "sample_1/aux_0.pt",
+        "drafter/final.pt",
+        "drafter/meta.json",
+    ):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 100)
+    found = one(look(box, tmp_path))
+    assert (found.kind, found.files, found.strangers) == ("hand-made", 3, 2)
+    assert reclaim(box, root).state is WorkState.FINISHED
+    left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
+    assert left == ["drafter", "drafter/final.pt", "drafter/meta.json"]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import errno
 import json
 import os
 import signal
 import subprocess
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from eagle3_console.demo.testbed import install
+from eagle3_remote.export import run as export_run
+from eagle3_remote.export.source import Row
 from eagle3_remote.protocol import (
     ExportSpec,
     JobState,
@@ -206,3 +211,29 @@ def test_a_report_of_counts(dataset: Path, python: Path, box: AgentProcess, tmp_
     counted = [i for s in samples for i, m in zip(s["input_ids"], s["loss_mask"], strict=True) if m]
     assert (report.samples, report.tokens, report.distinct) == (64, len(counted), len(set(counted)))
     assert (report.vocab_size, report.covered, report.files) == (1024, 1.0, (str(tmp_path / "token_freq.pt"),))
+
+
+def test_the_last_sample_asks_for_no_more_space_than_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but one are written: space for one and a half is enough to go on."""
+    looks: list[str] = []
+    said: list[str] = []
+    form = types.SimpleNamespace(name="pt")
+    export = export_run.Export.__new__(export_run.Export)
+    export.form, export.facts, export.samples, export.done = form, None, 5, 4  # type: ignore[assignment]
+    export.target = types.SimpleNamespace(root=str(tmp_path))  # type: ignore[assignment]
+    export._progress = types.SimpleNamespace(stop_asked=False, say=said.append)  # type: ignore[assignment]
+
+    def room(path: str) -> types.SimpleNamespace:
+        looks.append(path)
+        export._progress.stop_asked = len(looks) > 3  # type: ignore[misc]
+        return types.SimpleNamespace(free=150)
+
+    monkeypatch.setattr(export_run, "_POLL", 0.0)
+    monkeypatch.setattr(export_run.formats, "size", lambda *_: 100)
+    monkeypatch.setattr(export_run.space, "room", room)
+    monkeypatch.setattr(export, "_write", lambda _row: 77)
+    full: concurrent.futures.Future[int] = concurrent.futures.Future()
+    full.set_exception(OSError(errno.ENOSPC, "No space left on device"))
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert export._wait(pool, Row(4, 1, 0, 0, "", ""), full) == 77
+    assert said[-1] == "Writing the rest as pt."

@@ -14,8 +14,19 @@ from typing import Any
 
 import pytest
 
+from eagle3_remote.disk import control, look
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.protocol import ExtractSpec, MergeSpec, WorkState, WorkStatus, decode, encode
+from eagle3_remote.protocol import (
+    ExtractSpec,
+    MergeSpec,
+    ReclaimSpec,
+    SpaceQuery,
+    WorkState,
+    WorkStatus,
+    decode,
+    encode,
+)
+from eagle3_remote.rpc import Refused
 from tests.extract import jobs
 from tests.extract.made import write_data
 from tests.extract.standin import StandIn, standin
@@ -263,3 +274,22 @@ def test_a_shard_too_few_and_outputs_that_will_not_do(shards: list[Path], python
             assert said in merge(python, elsewhere, shards, by).sentence
         assert merge(python, Path(memory) / "linked", shards, "symlink").state is WorkState.FINISHED
         assert jobs.verify(python, Path(memory) / "linked").ok
+
+
+@pytest.mark.parametrize("made", [None], indirect=True)
+def test_a_shard_that_a_whole_is_linked_to_is_not_removed_before_it(
+    made: Path, shards: list[Path], python: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    assert merge(python, tmp_path / "out", shards, "symlink").state is WorkState.FINISHED
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in (tmp_path / "out", *shards):
+        path.rename(moved / path.name)
+    look.look(home, SpaceQuery(paths=(str(moved),)))
+    asked = ReclaimSpec(str(moved / "1"), "1")
+    with pytest.raises(Refused, match=rf"{moved}/out was joined from {moved}/1 by symbolic links"):
+        control.check(home, asked)
+    shutil.rmtree(moved / "out")
+    assert control.check(home, asked).path == asked.path
