@@ -5,16 +5,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract.__main__ import main as extraction
 from eagle3_remote.extract.checks import EXPLANATIONS
+from eagle3_remote.extract.errors import EXIT_NOT_FIT
+from eagle3_remote.extract.journal import open_readonly
+from eagle3_remote.extract.sqlitefull import raise_if_full
 from eagle3_remote.protocol import ExtractSpec, ExtractState
-from tests.extract import jobs
-from tests.extract.made import states_bytes, write_data
+from tests.extract import filling, jobs
+from tests.extract.made import journal_of, states_bytes, write_data
 from tests.extract.standin import StandIn, standin
 
 IDS = [[i + 1] * (5 + i) for i in range(12)]
@@ -235,3 +241,63 @@ def test_too_little_space_is_refused_before_anything_is_sent(tmp_path: Path, pyt
         now = jobs.status(run_dir)
         assert "MB free, the rest of the dataset takes" in now.sentence
         assert server.prompts == []
+
+
+def test_a_disk_that_fills_up_while_the_input_is_read_is_waited_for(
+    tmp_path: Path, python: Path, small_disk: Path
+) -> None:
+    data = tmp_path / "many.jsonl"
+    write_data(data, [[i % 900, i // 900, 5] for i in range(20_000)])
+    filler = small_disk / "filler"
+    filling.fill(filler, 800_000)
+    with standin(tmp_path) as server:
+        spec = spec_of(server, tmp_path, out=str(small_disk / "out"), shuffle=1)
+        run_dir = jobs.prepare(tmp_path / "run", _with(spec, {"data": str(data)}))
+        with jobs.running(python, run_dir) as process:
+            now = jobs.wait_until(run_dir, lambda now: now.state is ExtractState.PAUSED, process)
+            assert now.sentence.endswith("the input cannot be read on. It goes on by itself when there is space.")
+            filler.unlink()
+            jobs.wait_until(run_dir, lambda now: now.total == 20_000, process)
+
+
+def test_where_sqlite_only_says_i_o_error_the_disk_is_asked(small_disk: Path) -> None:
+    """As it does for a used-up quota."""
+    path, error = str(small_disk / "journal.sqlite3"), sqlite3.OperationalError("disk I/O error")
+    raise_if_full(error, path)
+    assert list(small_disk.iterdir()) == []
+    fill(small_disk / "filler")
+    with pytest.raises(OSError, match="No space left"):
+        raise_if_full(error, path)
+    assert [path.name for path in small_disk.iterdir()] == ["filler"]
+
+
+def test_by_hand_a_full_disk_is_a_sentence(
+    tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ds.prepare(str(small_disk / "out"))
+    fill(small_disk / "filler")
+    with standin(tmp_path) as server:
+        words = {
+            "--server-url": server.url,
+            "--hs-dump-dir": server.dump_dir,
+            "--output-dir": small_disk / "out",
+            "--prepared-data": tmp_path / "data.jsonl",
+            "--boundaries": "2,4,5",
+            "--final": "pre",
+        }
+        assert extraction([str(word) for pair in words.items() for word in pair]) == EXIT_NOT_FIT
+    said = capsys.readouterr().out
+    assert "The output directory cannot be written: [Errno 28]" in said
+    assert "start it again when it can" in said
+
+
+def test_a_dataset_on_a_read_only_mount_is_read(tmp_path: Path, small_disk: Path) -> None:
+    write_data(tmp_path / "data.jsonl", IDS)
+    dataset, journal = journal_of(small_disk / "out", tmp_path / "data.jsonl")
+    journal.put("identity", {"final": "pre"})
+    journal.close()
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    journal = open_readonly(dataset.journal)
+    assert journal.get("identity") == {"final": "pre"}
+    assert len(journal.waiting(100)) == len(IDS)
+    journal.close()

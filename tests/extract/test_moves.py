@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,3 +89,23 @@ def test_the_rows_on_disk_tell_how_far_it_got(rows: set[int], data: st.DataObjec
         gone = data.draw(st.sampled_from(sorted({to for _, to in moves[:done]} | {row for row, _ in moves[done:]})))
         found = ds.moves_done(moves, present - {gone})
         assert found is None, (moves, present, gone, found)
+
+
+def test_the_plan_is_durable_before_a_file_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a power loss the renames may be there; a plan that is not would give files to other samples' rows."""
+    dataset, journal = with_holes(tmp_path / "out")
+    said: list[str] = []
+    journal._db.set_trace_callback(said.append)
+    before: list[list[str]] = []
+    real = os.rename
+
+    def rename(source: str, target: str) -> None:
+        before.append(list(said))
+        real(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    ds.close_holes(dataset, journal)
+    modes = [one.rpartition("=")[2] for one in before[0] if one.startswith("PRAGMA synchronous=") or one == "COMMIT"]
+    assert modes.count("COMMIT") >= 2
+    assert [mode for mode, then in itertools.pairwise(modes) if then == "COMMIT"] == ["FULL"] * modes.count("COMMIT")
+    is_whole(dataset, journal)

@@ -197,3 +197,16 @@ def test_a_damaged_archive_is_said_and_what_was_read_stays(tmp_path: Path) -> No
     with pytest.raises(ExtractionError, match=r"cannot be read after line \d+: it is cut off or damaged"):
         journal_of(tmp_path / "out", data)
     assert Journal(str(tmp_path / "out/.eagle3/journal.sqlite3")).counts().waiting > 1000
+
+
+def test_what_was_too_long_for_a_smaller_server_goes_to_a_larger_one(tmp_path: Path) -> None:
+    records = [{"input_ids": [1] * 9}, {"input_ids": [2]}, {"input_ids": []}]
+    dataset, journal = journal_of(tmp_path / "out", write(tmp_path / "data.jsonl", records))
+    assert journal.refuse_longer(Rules(1000, 5, "its context length is 11")) == 1
+    journal.requeue()
+    assert journal.refuse_longer(Rules(1000, 5, "its context length is 11")) == 1, "as small as before"
+    journal.requeue()
+    assert journal.refuse_longer(RULES) == 0
+    list(journal.give_rows(0, None))
+    assert sorted(content(dataset, journal)) == wanted(records[:2])
+    assert (journal.counts().waiting, journal.counts().rejected) == (2, 1)

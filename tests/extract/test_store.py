@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import json
+import os
 import tempfile
-from collections.abc import Iterator
+import threading
+import types
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from eagle3_patch import layout
 from eagle3_remote.extract import collect
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.journal import SENT, Journal
+from eagle3_remote.extract.late import LateDumps
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
 from eagle3_remote.extract.storing import Dump, Storer
@@ -144,3 +149,94 @@ def test_fingerprint_is_of_little_endian_int64() -> None:
 
     wanted = hashlib.blake2b(bytes([1, 0, 0, 0, 0, 0, 0, 0]), digest_size=16).digest()
     assert fingerprint(array.array("q", [1])) == wanted
+
+
+def staged(memory: Path, work: Callable[[Storer, Journal], Coroutine[None, None, None]]) -> ds.Dataset:
+    """Stages every dump, and leaves the rest to `work`."""
+    dataset = begin(memory / "out", memory / "dumps")
+
+    async def run() -> None:
+        journal = Journal(dataset.journal)
+        storer = Storer(
+            plan_of(dataset, memory / "dumps"),
+            journal,
+            Reporter(dataset.ours, ExtractSpec(data="", out="")),
+            Tuning(threads=1, poll=0.01),
+        )
+        for entry in journal.waiting(10):
+            journal.set_state(entry.line, SENT)
+            await storer.stage(Dump(entry, str(folder(memory / "dumps", entry.line)), False, lambda: None), None)
+        try:
+            await work(storer, journal)
+        finally:
+            storer.shutdown()
+            journal.close()
+
+    asyncio.run(run())
+    return dataset
+
+
+def test_who_commits_waits_for_the_batch_on_its_way_and_learns_what_failed(
+    memory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end nothing is staged any more, and the last fsync has yet to say that there is no space."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def sync(path: str) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(collect, "sync_file", sync)
+
+    async def work(storer: Storer, journal: Journal) -> None:
+        first = asyncio.create_task(storer.commit())
+        await asyncio.to_thread(begun.wait, 30)
+        last = asyncio.create_task(storer.commit())
+        await asyncio.sleep(0.05)
+        ended_early = last.done()
+        go_on.set()
+        await last
+        assert not ended_early
+        assert [entry.line for entry in journal.waiting(10)] == [1, 2, 3]
+        await first
+
+    staged(memory, work)
+
+
+def test_a_name_that_needs_space_is_waited_for(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for a directory that needs another block in the middle of a batch."""
+    named: list[int] = []
+    real = collect.name
+
+    def name(one: collect.Staged, states_dir: str) -> None:
+        named.append(one.row)
+        if len(named) == 2:
+            raise OSError(errno.EDQUOT, "Disk quota exceeded")
+        real(one, states_dir)
+
+    monkeypatch.setattr(collect, "name", name)
+
+    async def work(storer: Storer, journal: Journal) -> None:
+        await storer.commit()
+
+    is_stored(staged(memory, work))
+    assert len(named) == 4
+
+
+def test_the_dump_of_a_request_that_begins_during_a_sweep_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep's thread comes to its listing late; by then a request was sent and its dump is there."""
+    lane = types.SimpleNamespace(dump_dir=str(tmp_path), in_flight=set(), late=set(), there=True)
+    rid = f"{layout.RID_PREFIX}aa-5-1"
+    real = os.listdir
+
+    def listdir(path: str) -> list[str]:
+        lane.in_flight.add(rid)
+        (tmp_path / layout.folder_name(rid)).mkdir()
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    asyncio.run(LateDumps([lane], ["aa"]).remove())  # type: ignore[list-item]
+    assert (tmp_path / layout.folder_name(rid)).exists()
