@@ -121,7 +121,7 @@ def test_what_the_parser_says_of_a_line(bed: install.TestBed, tmp_path: Path) ->
     wrong = checker.ask(str(bed.python), bed.version, ["--model-path", "/m", "--attention-backend=tritom"], bed.env)
     assert "invalid choice: 'tritom'" in wrong.error
     assert {"--model-path", "--tp-size", "--disable-radix-cache"} <= wrong.names
-    assert [option.names[-1] for option in wrong.meant("--tp")] == ["--tp-size"]
+    assert ["--tp-size" in option.names for option in wrong.meant("--tp")] == [True]
     assert "triton" in wrong.meant("--attention-backend")[0].choices
 
     merged = checker.ask(str(bed.python), bed.version, ["--model-path", "/m", "--config", str(config)], bed.env)
