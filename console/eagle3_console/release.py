@@ -52,6 +52,6 @@ def package_dir(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def script(module: str) -> str:
-    """The source of a self-contained script of `eagle3_remote`, to be piped into a Python on the box."""
-    return (package_dir("eagle3_remote") / f"{module}.py").read_text(encoding="utf-8")
+def script(name: str) -> str:
+    """The source of a self-contained script of `eagle3_remote.box`, to be piped into a Python on the box."""
+    return (package_dir("eagle3_remote") / "box" / f"{name}.py").read_text(encoding="utf-8")

@@ -18,18 +18,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eagle3_remote import __version__, attach, bench, doctor, identity, jobs, probe, work
+from eagle3_remote import __version__
 from eagle3_remote.array.control import ArrayControl
+from eagle3_remote.box import doctor, identity
+from eagle3_remote.box.gauges import GaugeReader
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
-from eagle3_remote.exporting import ExportControl
-from eagle3_remote.extraction import ExtractControl
-from eagle3_remote.foreigncalls import ForeignCalls
-from eagle3_remote.gauges import GaugeReader
-from eagle3_remote.health import url_of
-from eagle3_remote.logtail import read_chunk
-from eagle3_remote.merging import MergeControl
-from eagle3_remote.metrics import MetricsReader
+from eagle3_remote.export.exporting import ExportControl
+from eagle3_remote.extract.extraction import ExtractControl
+from eagle3_remote.extract.merging import MergeControl
+from eagle3_remote.job import jobs, work
 from eagle3_remote.protocol import (
     PROTOCOL_VERSION,
     ArraySpec,
@@ -53,9 +51,14 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import BadParams, Connection, Refused
-from eagle3_remote.server import ServerControl
-from eagle3_remote.serverinfo import extra_key_works
-from eagle3_remote.status import StatusReader
+from eagle3_remote.server import attach, bench, probe
+from eagle3_remote.server.control import ServerControl
+from eagle3_remote.server.foreigncalls import ForeignCalls
+from eagle3_remote.server.health import url_of
+from eagle3_remote.server.metrics import MetricsReader
+from eagle3_remote.server.serverinfo import extra_key_works
+from eagle3_remote.server.status import StatusReader
+from eagle3_remote.serverlog.logtail import read_chunk
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, stopping
+from eagle3_remote.job import jobs, stopping
 from tests.box.client import make_release
 
 

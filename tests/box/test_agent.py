@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, stopping
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import (
     E_METHOD,
     E_PARAMS,

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import task
-from eagle3_remote.array import slurm
+from eagle3_remote.array import slurm, task
 from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.array.status import SILENT_AFTER, judge, summary

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-import eagle3_remote.bootstrap as bootstrap
+import eagle3_remote.box.bootstrap as bootstrap
 from tests.box.client import until
 
 SOURCE = Path(str(bootstrap.__file__)).read_text()

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote import identity, jobs, ledger, processes, shm, stopping, watchdog
+from eagle3_remote.box import identity, shm
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import (
     ExtractSpec,
     ExtractState,
@@ -26,6 +27,7 @@ from eagle3_remote.protocol import (
     StopReport,
     encode,
 )
+from eagle3_remote.server import ledger, processes, watchdog
 from tests.box.client import AgentProcess, agent, until
 from tests.box.test_real_server import MAKE_DATA, MAKE_MODEL, free_port, server_of, wait_ready
 

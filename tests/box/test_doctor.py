@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eagle3_remote import doctor
+from eagle3_remote.box import doctor
 from eagle3_remote.protocol import DoctorQuery, Facts, Gauges, decode, encode
 
 SOURCE = Path(str(doctor.__file__)).read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote.argcheck import ArgumentChecker
-from eagle3_remote.flags import Option, Parser, PlanError, explain, split, tidy
+from eagle3_remote.server.argcheck import ArgumentChecker
+from eagle3_remote.server.flags import Option, Parser, PlanError, explain, split, tidy
 
 PARSER = Parser(
     (

@@ -15,7 +15,7 @@ import pytest
 
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
-from eagle3_remote import doctor, foreign, identity
+from eagle3_remote.box import doctor, identity
 from eagle3_remote.protocol import (
     E_REFUSED,
     ExtractSpec,
@@ -29,6 +29,7 @@ from eagle3_remote.protocol import (
     decode,
     encode,
 )
+from eagle3_remote.server import foreign
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.patch import servers
 

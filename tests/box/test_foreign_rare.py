@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from eagle3_patch import layout
-from eagle3_remote import attach, foreign, foreigncalls, identity
-from eagle3_remote.extraction import with_more
+from eagle3_remote.box import identity
+from eagle3_remote.extract.extraction import with_more
 from eagle3_remote.protocol import ExtractSpec, Patched, PatchMarker
 from eagle3_remote.rpc import Refused
-from eagle3_remote.serverinfo import extra_key_works, unfit_for_extra_key, unfit_settings
+from eagle3_remote.server import attach, foreign, foreigncalls
+from eagle3_remote.server.serverinfo import extra_key_works, unfit_for_extra_key, unfit_settings
 from tests.box.client import until
 from tests.patch.servers import free_port
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import identity, jobs, stopping
+from eagle3_remote.box import identity
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import JobState
 from tests.box.client import until
 
@@ -250,7 +251,7 @@ def test_looking_at_a_job_while_it_starts_does_not_disturb_it(home: Path, releas
             sys.executable,
             "-c",
             "import pathlib, sys\n"
-            "from eagle3_remote import jobs\n"
+            "from eagle3_remote.job import jobs\n"
             "while True: [jobs.status_of(job) for job in jobs.everything(pathlib.Path(sys.argv[1]))]",
             str(home),
         ]
@@ -271,7 +272,7 @@ def test_a_job_that_cannot_be_written_down_does_not_run(home: Path, release: Pat
     spec = {"id": job_id, "argv": [sys.executable, "-c", SLEEP], "env": {}, "cwd": "/", "message": {}}
     (jobs.runs_dir(home) / job_id / "spec.json").write_text(json.dumps(spec))
     (jobs.runs_dir(home) / job_id / "pid.json").mkdir()  # a rename onto it fails, as on a full disk
-    code = f"import sys; sys.path.insert(0, {str(release)!r}); from eagle3_remote.supervisor import main; main()"
+    code = f"import sys; sys.path.insert(0, {str(release)!r}); from eagle3_remote.job.supervisor import main; main()"
     done = subprocess.run(
         [sys.executable, "-I", "-c", code, str(jobs.runs_dir(home) / job_id)],
         capture_output=True,

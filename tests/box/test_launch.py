@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from eagle3_patch.config import read_settings
-from eagle3_remote.launch import PlanError, parse_version, plan, settle
 from eagle3_remote.protocol import LaunchPlan, ModelFact, ServerSpec
+from eagle3_remote.server.launch import PlanError, parse_version, plan, settle
 
 MODEL = ModelFact(path="/m", exists=True, num_layers=61, vocab_size=100)
 SPEC = ServerSpec(model="/m", python="/venv/bin/python", port=30001, tp=8, boundaries=(58, 2, 30))

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import gpus, jobs, ledger, proof, shm, stopping
+from eagle3_remote.box import gpus, shm
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import StopReport
+from eagle3_remote.server import ledger, proof
 from tests.box.client import until
 
 SEGMENTS = """

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from eagle3_remote import metrics
-from eagle3_remote.metrics import parse
 from eagle3_remote.protocol import JobState, JobStatus, Phase, ServerMetrics, ServerSpec, ServerStatus
+from eagle3_remote.server import metrics
+from eagle3_remote.server.metrics import parse
 
 PAGE = """# HELP sglang:num_running_reqs The number of running requests.
 # TYPE sglang:num_running_reqs gauge

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import identity, jobs, stopping
+from eagle3_remote.box import identity
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import JobState, StopReport
 from tests.box.client import agent, until
 
@@ -45,7 +46,7 @@ def server(home: Path, release: Path, port: int) -> jobs.Job:
 @pytest.fixture
 def quick(release: Path) -> Iterator[None]:
     """The released agent does not wait half a minute for a child that will not hear."""
-    path = release / "eagle3_remote" / "server.py"
+    path = release / "eagle3_remote" / "server" / "control.py"
     old = path.read_text()
     assert "STOP_GRACE = 30.0" in old
     path.write_text(old.replace("STOP_GRACE = 30.0", "STOP_GRACE = 1.0"))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from eagle3_patch import layout
-from eagle3_remote import probe
 from eagle3_remote.protocol import PatchMarker, ProbeReport
 from eagle3_remote.rpc import ServerFault
+from eagle3_remote.server import probe
 
 MARKER = PatchMarker("0.1", "0.5.23", "LlamaForCausalLM", 8, 4, (2, 4, 5), "pre", 0, 1, True)
 VOCAB = 50

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import identity, jobs, processes, stopping
+from eagle3_remote.box import identity
+from eagle3_remote.job import jobs, stopping
+from eagle3_remote.server import processes
 from tests.box.client import until
 
 NAMED = """

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote import identity
+from eagle3_remote.box import identity
 from eagle3_remote.protocol import (
     E_REFUSED,
     ExtractReport,

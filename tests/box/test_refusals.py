@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from eagle3_patch import layout
-from eagle3_remote import dumpdir, jobs, stopping
-from eagle3_remote.extraction import ExtractControl
+from eagle3_remote.extract.extraction import ExtractControl
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import (
     E_REFUSED,
     ExtractReport,
@@ -37,7 +37,8 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import Refused
-from eagle3_remote.server import ServerControl
+from eagle3_remote.server import dumpdir
+from eagle3_remote.server.control import ServerControl
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.box.test_doctor import CONFIG, make_python
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from eagle3_remote import watchdog
 from eagle3_remote.explain import explained, note
+from eagle3_remote.server import watchdog
 from eagle3_remote.serverlog import LogState, feed
 from eagle3_remote.serverlog.causes import CAUSES
 from eagle3_remote.serverlog.words import KEY, WORDS

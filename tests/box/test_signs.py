@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, processes, signs, stopping, stuck
-from eagle3_remote.health import Pace
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import Phase, ServerLog, ServerSpec, encode
-from eagle3_remote.status import StatusReader
+from eagle3_remote.server import processes, signs, stuck
+from eagle3_remote.server.health import Pace
+from eagle3_remote.server.status import StatusReader
 from tests.box.client import until
 from tests.box.test_processes import NAMED
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote import dumpdir, jobs
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.disk import tree
 from eagle3_remote.disk.kinds import DATASET
+from eagle3_remote.job import jobs
 from eagle3_remote.protocol import (
     Found,
     JobState,
@@ -31,6 +31,7 @@ from eagle3_remote.protocol import (
     WorkStatus,
     encode,
 )
+from eagle3_remote.server import dumpdir
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.extract import made
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from eagle3_console.commands.stack import text
-from eagle3_remote import jobs, processes, stack, stopping
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.rpc import Refused
+from eagle3_remote.server import processes, stack
 from tests.box.client import until
 
 CODE = """

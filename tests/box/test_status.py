@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import identity, jobs, stopping
-from eagle3_remote.attach import fit_marker
-from eagle3_remote.health import Health, HealthProbe, url_of
-from eagle3_remote.processes import Process
+from eagle3_remote.box import identity
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import (
     JobState,
     JobStatus,
@@ -28,8 +26,11 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import Refused
-from eagle3_remote.status import StatusReader, judge
-from eagle3_remote.stuck import Signs, died
+from eagle3_remote.server.attach import fit_marker
+from eagle3_remote.server.health import Health, HealthProbe, url_of
+from eagle3_remote.server.processes import Process
+from eagle3_remote.server.status import StatusReader, judge
+from eagle3_remote.server.stuck import Signs, died
 from tests.box.client import until
 
 RUNNING = JobStatus("server-x", "server", JobState.RUNNING, 1, None, 0.0, None, "/r", "/r/out.log", 0, 0)
@@ -242,8 +243,8 @@ def web() -> Iterator[tuple[int, list[int], list[int]]]:
 def test_health_is_asked_in_the_background(
     web: tuple[int, list[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eagle3_remote.health.EVERY_GOOD", 0.0)
-    monkeypatch.setattr("eagle3_remote.health.EVERY_BAD", 0.0)
+    monkeypatch.setattr("eagle3_remote.server.health.EVERY_GOOD", 0.0)
+    monkeypatch.setattr("eagle3_remote.server.health.EVERY_BAD", 0.0)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # a proxy of the box is not for its own ports
     port, codes, busy = web
     probe = HealthProbe(f"http://127.0.0.1:{port}/health")

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, serverlog, stopping, watchdog
+from eagle3_remote import serverlog
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import JobState, Phase, Restart, encode
 from eagle3_remote.protocol.server import ServerSpec
-from eagle3_remote.status import StatusReader, with_restarts
+from eagle3_remote.server import watchdog
+from eagle3_remote.server.status import StatusReader, with_restarts
 from tests.box.client import until
 
 CRASHES = """
@@ -32,7 +34,7 @@ time.sleep(600)
 @pytest.fixture
 def quick(release: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The released supervisor waits for tenths of seconds instead of minutes."""
-    path = release / "eagle3_remote" / "watchdog.py"
+    path = release / "eagle3_remote" / "server" / "watchdog.py"
     old = path.read_text()
     assert "BACK_OFF = (5.0, 20.0, 60.0)" in old
     path.write_text(old.replace("BACK_OFF = (5.0, 20.0, 60.0)", "BACK_OFF = (0.2, 0.2, 30.0)"))
@@ -105,8 +107,10 @@ def test_a_cause_that_a_restart_cannot_cure_ends_it(home: Path, release: Path) -
 
 @pytest.mark.usefixtures("quick", "extraction")
 def test_four_crashes_are_too_many(home: Path, release: Path) -> None:
-    (release / "eagle3_remote" / "watchdog.py").write_text(
-        (release / "eagle3_remote" / "watchdog.py").read_text().replace("(0.2, 0.2, 30.0)", "(0.1, 0.1, 0.1)")
+    (release / "eagle3_remote" / "server" / "watchdog.py").write_text(
+        (release / "eagle3_remote" / "server" / "watchdog.py")
+        .read_text()
+        .replace("(0.2, 0.2, 30.0)", "(0.1, 0.1, 0.1)")
     )
     job = server(home, release, CRASHES.replace("count < 3", "True"))
     until(lambda: ended(job))
@@ -157,7 +161,7 @@ def test_what_the_crash_left_running_is_ended_before_the_restart(home: Path, rel
     ids=["before the start", "at the start"],
 )
 def test_a_stop_in_the_middle_of_a_restart_ends_it_too(home: Path, release: Path, slow: str, words: str) -> None:
-    path = release / "eagle3_remote" / "watchdog.py"
+    path = release / "eagle3_remote" / "server" / "watchdog.py"
     text = path.read_text()
     assert slow in text
     wait = f"        open({str(home / 'asked')!r}, 'a').close()\n        time.sleep(1.0)\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_remote import jobs, stopping
 from eagle3_remote.extract import control
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import E_PARAMS, E_REFUSED, ControlReport, ExtractSpec, ExtractWish, encode
 from tests.box.client import Answered, agent
 

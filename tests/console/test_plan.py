@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from eagle3_console.plan import Plan, restart_plan
-from eagle3_remote.launch import settle
 from eagle3_remote.protocol import ServerSpec
+from eagle3_remote.server.launch import settle
 
 LAST = ServerSpec(
     model="/m",

@@ -16,7 +16,7 @@ from eagle3_console.events import Event, Narration
 from eagle3_console.link.local import LocalLink
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
-from eagle3_remote import jobs, stopping
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import Facts, JobState, JobStatus, LaunchPlan, ServerSpec, StopReport, encode
 from tests.box.client import make_release, until
 

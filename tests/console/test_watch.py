@@ -14,7 +14,8 @@ from eagle3_console.link.errors import LinkLost
 from eagle3_console.link.local import LocalLink
 from eagle3_console.session import Session
 from eagle3_console.watch import Watcher
-from eagle3_remote import identity, protocol
+from eagle3_remote import protocol
+from eagle3_remote.box import identity
 
 LINES = b"".join(b"line %d\n" % number for number in range(100_000))
 

@@ -47,8 +47,8 @@ def tree(root: Path) -> dict[str, bytes]:
 
 def main(dataset: str, work: str, form: str) -> None:
     from eagle3_remote.export.run import Export
+    from eagle3_remote.job.work import Progress
     from eagle3_remote.protocol import ExportSpec
-    from eagle3_remote.work import Progress
     from tests.extract.kill_at import killed_at
 
     source = Path(work, "source")

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote import identity, jobs
+from eagle3_remote.box import identity
+from eagle3_remote.job import jobs
 from eagle3_remote.protocol import (
     ExtractSpec,
     ExtractState,

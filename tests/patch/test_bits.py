@@ -19,7 +19,7 @@ import pytest
 
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
-from eagle3_remote.serverinfo import extra_key_works
+from eagle3_remote.server.serverinfo import extra_key_works
 from tests.patch.conftest import MakeModel
 from tests.patch.servers import ROOT, Relay, Server, launch, members, modules_of, recorder, wait_for
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from eagle3_console.demo.testbed import install
-from eagle3_remote.argcheck import ArgumentChecker, NoParser
+from eagle3_remote.server.argcheck import ArgumentChecker, NoParser
 from tests.e2e.conftest import Ran, console, free_port
 from tests.patch import releases
 from tests.patch.servers import ROOT
@@ -151,7 +151,7 @@ def test_a_parser_that_hangs_is_given_up_and_ended(tmp_path: Path, monkeypatch: 
     (hangs / "__init__.py").write_text(
         f"import os, time\nopen({str(pid_file)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
     )
-    monkeypatch.setattr("eagle3_remote.argcheck.TIMEOUT", 3.0)
+    monkeypatch.setattr("eagle3_remote.server.argcheck.TIMEOUT", 3.0)
     with pytest.raises(NoParser, match="no answer in 3 s"):
         ArgumentChecker(release_folder(tmp_path)).ask(
             str(bed.python), bed.version, [], {"PYTHONPATH": str(hangs.parent)}

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from eagle3_remote import identity, jobs, stopping
 from eagle3_remote.array.folder import ArrayFolder
+from eagle3_remote.box import identity
 from eagle3_remote.extract import dataset as ds
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import ExtractSpec, decode
 from tests.box.client import until
 from tests.e2e.conftest import console, free_port, make

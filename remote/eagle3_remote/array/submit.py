@@ -111,7 +111,7 @@ def script_of(spec: ArraySpec, folder: ArrayFolder) -> str:
     """The batch script."""
     last = spec.tasks - 1
     at_once = f"%{spec.at_once}" if spec.at_once else ""
-    code = f"import sys; sys.path.insert(0, {str(folder.release)!r}); from eagle3_remote.task import main; sys.exit(main(sys.argv[1:]))"
+    code = f"import sys; sys.path.insert(0, {str(folder.release)!r}); from eagle3_remote.array.task import main; sys.exit(main(sys.argv[1:]))"
     lines = [
         "#!/bin/sh",
         f"#SBATCH --job-name=eagle3-{_word(os.path.basename(spec.extract.out))}",

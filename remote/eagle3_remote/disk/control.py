@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from eagle3_remote import jobs, work
 from eagle3_remote.disk import look, tree
 from eagle3_remote.disk.holders import Holders
 from eagle3_remote.disk.kinds import OURS
 from eagle3_remote.files import read_json
+from eagle3_remote.job import jobs, work
 from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, StopReport, encode
 from eagle3_remote.rpc import Refused
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from eagle3_patch import layout
-from eagle3_remote import identity, jobs
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.array.status import AT_WORK, SILENT_AFTER
+from eagle3_remote.box import identity
 from eagle3_remote.disk.kinds import OURS
 from eagle3_remote.files import read_json
+from eagle3_remote.job import jobs
 from eagle3_remote.protocol import JobState, TaskStatus, decode
 
 _DUMP_VARIABLES = tuple(f"{name}=".encode() for name in (layout.ENV_DUMP_DIR, layout.ENV_DUMP_DIR_OLD))

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 
 from eagle3_patch import layout
-from eagle3_remote.dumpdir import OWNER_FILE
+from eagle3_remote.server.dumpdir import OWNER_FILE
 
 OURS = ".eagle3"
 """The hidden folder of a dataset of ours."""

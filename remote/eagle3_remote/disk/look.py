@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
-from eagle3_remote import jobs
 from eagle3_remote.disk import tree
 from eagle3_remote.disk.holders import Holders
 from eagle3_remote.disk.kinds import DATASET, DUMPS, FOREIGN_DUMPS, KINDS, OURS, Kind, first_names, recognise
-from eagle3_remote.dumpdir import OWNER_FILE
 from eagle3_remote.extract.statesfile import DTYPES, read_header
 from eagle3_remote.files import read_json, write_atomic
+from eagle3_remote.job import jobs
 from eagle3_remote.protocol import Found, Mount, SpaceQuery, SpaceReport, decode, encode
 from eagle3_remote.rpc import Refused
+from eagle3_remote.server.dumpdir import OWNER_FILE
 
 SHOWN_FILE = "space.json"
 """In the box folder: what the last look showed. Only that can be removed."""

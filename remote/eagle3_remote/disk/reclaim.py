@@ -13,13 +13,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from eagle3_remote import work
 from eagle3_remote.disk import look, tree
 from eagle3_remote.disk.control import check
 from eagle3_remote.disk.kinds import OURS
+from eagle3_remote.job import work
+from eagle3_remote.job.work import EXIT_GOOD, EXIT_NOT_FIT, Progress
 from eagle3_remote.protocol import Found, ReclaimSpec, WorkState, decode
 from eagle3_remote.rpc import Refused
-from eagle3_remote.work import EXIT_GOOD, EXIT_NOT_FIT, Progress
 
 
 def main(argv: list[str]) -> int:

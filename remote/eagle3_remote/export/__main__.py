@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from eagle3_remote.export.errors import Stopped
 from eagle3_remote.export.run import Export
 from eagle3_remote.extract.errors import EXIT_NOT_FIT, ExtractionError
+from eagle3_remote.job.work import Progress, run_dir_of
 from eagle3_remote.protocol import ExportSpec, WorkState, decode
-from eagle3_remote.work import Progress, run_dir_of
 
 
 def main(argv: Sequence[str]) -> int:

@@ -22,8 +22,8 @@ from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract import space
 from eagle3_remote.extract.collect import is_full, sync_dir
 from eagle3_remote.extract.facts import read_model
+from eagle3_remote.job.work import Progress
 from eagle3_remote.protocol import ExportSpec
-from eagle3_remote.work import Progress
 
 THREADS = max(2, min(8, (os.cpu_count() or 2) // 2))
 """Writers at once. Each holds up to three times its sample; with the norm or a quantisation it is the cores that limit."""

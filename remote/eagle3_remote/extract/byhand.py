@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
-from eagle3_remote import probe, serverinfo
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract import shards
 from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError
 from eagle3_remote.extract.progress import say
 from eagle3_remote.protocol import ExtractServer, ExtractSpec, PatchMarker, encode
 from eagle3_remote.rpc import ServerFault
+from eagle3_remote.server import probe, serverinfo
 
 _DESCRIPTION = """\
 Extract hidden states from running, patched SGLang servers on this machine into a dataset directory.

@@ -23,15 +23,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote import work
 from eagle3_remote.extract import arrow, shards, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, sync_dir
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_NOT_FIT, ExtractionError
 from eagle3_remote.extract.journal import Journal, open_readonly, place
 from eagle3_remote.files import read_json
+from eagle3_remote.job import work
+from eagle3_remote.job.work import Progress
 from eagle3_remote.protocol import MergeSpec, WorkState, decode
-from eagle3_remote.work import Progress
 
 JOINED_FILE = "joined.json"
 BY = ("hard-link", "rename", "symlink")

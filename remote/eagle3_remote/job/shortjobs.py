@@ -1,0 +1,65 @@
+"""Short checks that need torch: a program in the Python that the box's jobs run in, and its one line of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from eagle3_remote.job import jobs
+from eagle3_remote.rpc import Refused
+
+
+def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
+    """The Python with torch: the one asked for, else that of `job`, else of the newest extraction or server.
+
+    Raises:
+        Refused: none is known, or the one asked for cannot be started.
+    """
+    if asked:
+        path = os.path.expanduser(asked)
+        if not os.access(path, os.X_OK):
+            raise Refused(f"{path} cannot be started on this box: name a Python that has torch with --python.")
+        return path
+    candidates = [] if job is None else [job]
+    for kind in ("extract", "server", "export", "merge"):
+        candidates += jobs.everything(home, kind)
+    for one in candidates:
+        python = str(one.spec["message"].get("python", ""))
+        if os.access(python, os.X_OK):
+            return python
+    raise Refused(
+        "No Python with torch is known here: it is learnt from the first server or extraction started, or named with --python."
+    )
+
+
+def run(release: Path, python: str, module: str, *arguments: str) -> Any:
+    """What ``main([*arguments])`` of `module` (below ``eagle3_remote``) prints as JSON.
+
+    Raises:
+        Refused: it could not be started, or failed; the text carries its last word.
+    """
+    code = (
+        f"import sys; sys.path.insert(0, {str(release)!r}); "
+        f"from eagle3_remote.{module} import main; sys.exit(main(sys.argv[1:]))"
+    )
+    try:
+        done = subprocess.run(
+            [python, "-c", code, *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+    except OSError as error:
+        raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
+    for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            return value
+    last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
+    raise Refused(f"{module} of {arguments[0]} ended with exit code {done.returncode}: {last}")
