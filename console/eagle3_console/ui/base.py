@@ -1,0 +1,85 @@
+"""What every part of the application stands on: the state, the controller, and how an act is run and a fault is told."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Awaitable, Callable
+
+from textual.app import App
+
+from eagle3_console.alerts import EXTRACTING
+from eagle3_console.events import Alert, AlertRaised, Event
+from eagle3_console.state import ConsoleState, initial
+from eagle3_console.ui.controller import Controller
+from eagle3_console.ui.glyphs import ASCII, UNICODE, ascii_only
+from eagle3_console.ui.widgets.dashboard import Dashboard
+from eagle3_console.ui.widgets.log_panel import LogPanel
+
+
+class ConsoleBase(App[None]):
+    """The state and the ways to change it; keys are in the classes made from this one.
+
+    Args:
+        controller: the work; its events are consumed until they end.
+        target: what a person typed to get here, for the header and for "come back with".
+        readonly: keys that change something on the box are dimmed.
+        ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
+        wall: Unix clock of this machine.
+    """
+
+    def __init__(
+        self,
+        controller: Controller,
+        target: str,
+        readonly: bool = False,
+        ascii_signs: bool | None = None,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__()
+        self.controller = controller
+        self.target = target
+        self.readonly = readonly
+        self.wall = wall
+        self.glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
+        self.state: ConsoleState = initial(wall(), target)
+        self.dashboard = Dashboard(self.state, wall(), self.glyphs, target, readonly)
+        self._busy: set[str] = set()
+        self._faults = itertools.count(1)
+
+    @property
+    def log_panel(self) -> LogPanel:
+        """Panel 4."""
+        return self.dashboard.log_panel
+
+    @property
+    def extracting(self) -> bool:
+        """Whether an extraction runs or waits on the box."""
+        snapshot = self.state.snapshot
+        return snapshot is not None and snapshot.extract is not None and snapshot.extract.state in EXTRACTING
+
+    def take(self, event: Event) -> None:
+        """Let one event have its effect."""
+        raise NotImplementedError
+
+    def complain(self, name: str, text: str, cure: str = "") -> None:
+        """An alert of this console's own, and a note in the corner."""
+        alert = Alert(self.wall(), "error", f"{name}-{next(self._faults)}", text, cure)
+        self.take(AlertRaised(alert))
+        self.notify(text, title=name, severity="error", markup=False)
+
+    def act(self, name: str, call: Callable[[], Awaitable[None]]) -> None:
+        """Run something that takes a while; what goes wrong is told, and the screen stays. Not twice at once."""
+        if name in self._busy:
+            self.notify(f"{name} is already under way", markup=False)
+            return
+        self._busy.add(name)
+        self.run_worker(self._guarded(name, call), name=name, group="acts", exit_on_error=False)
+
+    async def _guarded(self, name: str, call: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await call()
+        except Exception as error:
+            self.complain(name, f"{name}: {error}")
+        finally:
+            self._busy.discard(name)
