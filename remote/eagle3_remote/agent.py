@@ -21,7 +21,9 @@ from typing import Any, TypeVar
 from eagle3_remote import __version__
 from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.box import doctor, identity
+from eagle3_remote.box.complete import complete
 from eagle3_remote.box.gauges import GaugeReader
+from eagle3_remote.box.looks import Looker
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.export.exporting import ExportControl
@@ -40,7 +42,9 @@ from eagle3_remote.protocol import (
     ExtractWish,
     Hello,
     LogChunk,
+    LookQuery,
     MergeSpec,
+    PathQuery,
     ReclaimSpec,
     ServerSpec,
     Snapshot,
@@ -105,6 +109,7 @@ class Agent:
         self._foreign = ForeignCalls(home)
         self._merge = MergeControl(home, release)
         self._array = ArrayControl(home, release)
+        self._looker = Looker(release)
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
@@ -112,6 +117,8 @@ class Agent:
             "hello": self.hello,
             "snapshot": self.snapshot,
             "doctor": lambda params: doctor.look(dict(params)),
+            "path.complete": lambda params: encode(complete(_message(PathQuery, params))),
+            "path.look": lambda params: encode(self._looker.look(_message(LookQuery, params))),
             "server.plan": lambda params: encode(self._server.plan(_message(ServerSpec, params))),
             "server.start": lambda params: encode(self._server.start(_message(ServerSpec, params))),
             "server.stop": lambda params: encode(self._server.stop(_maybe(params, "job"))),

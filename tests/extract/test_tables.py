@@ -141,3 +141,33 @@ for name in ("saved", "one.arrow", "one.parquet", "many"):
         assert progress.fraction > 0.9, (name, done)
 """
     subprocess.run([str(python), "-c", code, str(made)], check=True, timeout=120)
+
+
+LOOK = f"""
+import json, sys; sys.path[:0] = {jobs.PATHS!r}
+from eagle3_remote.extract.datalook import look
+from eagle3_remote.protocol import encode
+print(json.dumps([encode(look(sys.argv[1] + "/" + name, 10)) for name in sys.argv[2:]]))
+"""
+
+
+def looked(python: Path, folder: Path, *names: str) -> list[dict[str, Any]]:
+    done = subprocess.run([str(python), "-c", LOOK, str(folder), *names], check=True, capture_output=True, timeout=60)
+    return [*json.loads(done.stdout)]
+
+
+def test_a_look_at_a_table_counts_or_estimates_its_samples(made: Path, python: Path) -> None:
+    tokens, good = sum(len(one["input_ids"]) for one in RECORDS), [sum(one["loss_mask"]) for one in RECORDS]
+    assert all(good)
+    saved, arrow, parquet, many, bad, other = looked(
+        python, made, "saved", "one.arrow", "one.parquet", "many", "bad.parquet", "other.parquet"
+    )
+    for one, kind, files in ((saved, "arrow", 2), (arrow, "arrow", 1), (parquet, "parquet", 1), (many, "parquet", 3)):
+        assert (one["kind"], one["files"], one["unit"], one["error"]) == (kind, files, "row", ""), one
+        assert 290 < one["samples"] < 310, one
+        assert 0.9 * tokens < one["tokens"] < 1.1 * tokens, one
+        assert (one["longest"], one["bad"]) == (9, 0), one
+    assert (parquet["exact"], parquet["samples"], parquet["tokens"]) == (True, 300, tokens)
+    assert (bad["samples"], bad["bad"], bad["first_bad"]) == (2, 4, "row 2: input_ids is null, not a list of token ids")
+    assert bad["highest_id"] == 5000
+    assert (other["samples"], other["bad"]) == (0, 3)

@@ -21,14 +21,14 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
+from eagle3_remote.extract import place
 from eagle3_remote.extract.collect import TMP_PREFIX, file_name, row_of, sync_dir
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import Entry, Journal, StoredFile
 from eagle3_remote.extract.statesfile import read_header, read_ids
 
 ARROW_FILE = "data-00000-of-00001.arrow"
-INFO_FILE = "dataset_info.json"
-STATE_FILE = "state.json"
+INFO_FILE, STATE_FILE = place.INFO_FILE, place.STATE_FILE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,24 +86,16 @@ def prepare(root: str) -> Dataset:
         raise ExtractionError(
             f"The output's parent directory {parent} does not exist: make it or choose another --out."
         )
-    if not os.path.exists(dataset.journal) and os.path.isdir(root):
-        for name in os.listdir(root):
-            made = name == "hidden_states" and not _only_begun(dataset)
-            if made or name.endswith(".arrow") or name in (INFO_FILE, STATE_FILE):
-                raise ExtractionError(
-                    f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."
-                )
+    if os.path.isdir(root) and (name := place.foreign(root)) is not None:
+        raise ExtractionError(
+            f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."
+        )
     try:
         for path in (root, dataset.ours, dataset.states):
             os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise ExtractionError(f"The output directory {root} cannot be made: {error.strerror}.") from None
     return dataset
-
-
-def _only_begun(dataset: Dataset) -> bool:
-    """Whether an extraction of ours made the directories and was killed before its journal; ``.eagle3`` is made first."""
-    return os.path.isdir(dataset.ours) and not os.listdir(dataset.states)
 
 
 def take_lock(dataset: Dataset, run_dir: str) -> int:
@@ -130,17 +122,7 @@ def take_lock(dataset: Dataset, run_dir: str) -> int:
 
 def is_locked(dataset: Dataset) -> bool:
     """Whether an extraction writes the dataset now."""
-    try:
-        fd = os.open(dataset.lock, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return place.locked(dataset.lock)
 
 
 def difference(kept: dict[str, Any], asked: dict[str, Any]) -> str | None:

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
+from eagle3_remote.box.disks import filesystem_of
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract import space
 from eagle3_remote.extract.client import Client
@@ -202,22 +203,6 @@ def _existing(path: str) -> str:
 def _space(path: str, need: int, files: int) -> Space:
     room = space.room(path)
     return Space(path, filesystem_of(path), room.free, need, room.inodes, files)
-
-
-def filesystem_of(path: str) -> str:
-    """The type of the file system that holds `path`, by the longest mount point above it; "" where /proc does not say."""
-    real, best, found = os.path.realpath(path), "", ""
-    try:
-        with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-            mounts = [line.split()[1:3] for line in file]
-    except OSError:
-        return ""
-    for point, kind in mounts:
-        point = point.replace("\\040", " ")
-        inside = real == point or real.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):
-            best, found = point, kind
-    return found
 
 
 async def make(spec: ExtractSpec) -> PlanReport:

@@ -35,11 +35,14 @@ def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
     )
 
 
-def run(release: Path, python: str, module: str, *arguments: str) -> Any:
+def run(release: Path, python: str, module: str, *arguments: str, seconds: float | None = None) -> Any:
     """What ``main([*arguments])`` of `module` (below ``eagle3_remote``) prints as JSON.
 
+    Args:
+        seconds: it is ended then; `None`: it may take what it takes.
+
     Raises:
-        Refused: it could not be started, or failed; the text carries its last word.
+        Refused: it could not be started, took too long, or failed; the text carries its last word.
     """
     code = (
         f"import sys; sys.path.insert(0, {str(release)!r}); "
@@ -50,8 +53,13 @@ def run(release: Path, python: str, module: str, *arguments: str) -> Any:
             [python, "-c", code, *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
+            timeout=seconds,
             check=False,
         )
+    except subprocess.TimeoutExpired as late:
+        raise Refused(
+            f"{module} of {arguments[0]} did not end in {late.timeout:g} s: the disk is slow or busy."
+        ) from None
     except OSError as error:
         raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
     for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):

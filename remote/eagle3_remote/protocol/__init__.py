@@ -8,6 +8,8 @@ method               params                                                     
 hello                protocol: int                                                   `Hello`
 snapshot             paths: dict[label, path]                                        `Snapshot`
 doctor               `DoctorQuery`                                                   `Facts`
+path.complete        `PathQuery`                                                     `PathList`
+path.look            `LookQuery`                                                     `Looked`
 server.plan          `ServerSpec`                                                    `LaunchPlan`
 server.start         `ServerSpec`                                                    `JobStatus`
 server.stop          job: str | null                                                 `StopReport`
@@ -86,6 +88,18 @@ from eagle3_remote.protocol.extract import (
 )
 from eagle3_remote.protocol.foreign import ForeignServer, Patched
 from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
+from eagle3_remote.protocol.paths import (
+    DataLook,
+    DatasetLook,
+    Disk,
+    Looked,
+    LookQuery,
+    ModelLook,
+    OutLook,
+    PathEntry,
+    PathList,
+    PathQuery,
+)
 from eagle3_remote.protocol.plan import PlanReport, Space
 from eagle3_remote.protocol.server import (
     STARTING,
@@ -129,6 +143,9 @@ __all__ = [
     "BenchRun",
     "BenchSpec",
     "ControlReport",
+    "DataLook",
+    "DatasetLook",
+    "Disk",
     "DoctorQuery",
     "ExportSpec",
     "ExtractReport",
@@ -147,12 +164,19 @@ __all__ = [
     "JobStatus",
     "LaunchPlan",
     "LogChunk",
+    "LookQuery",
+    "Looked",
     "MergeSpec",
     "ModelFact",
+    "ModelLook",
     "Mount",
+    "OutLook",
     "PatchMarker",
     "Patched",
+    "PathEntry",
     "PathFact",
+    "PathList",
+    "PathQuery",
     "Phase",
     "PhaseSpan",
     "PlanReport",

@@ -1,0 +1,44 @@
+"""What can be told of a dataset's directory by looking. Standard library only: the agent looks too."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+INFO_FILE = "dataset_info.json"
+STATE_FILE = "state.json"
+HIDDEN = ".eagle3"
+STATES = "hidden_states"
+JOURNAL = f"{HIDDEN}/journal.sqlite3"
+LOCK = f"{HIDDEN}/lock"
+
+
+def foreign(root: str) -> str | None:
+    """A name in the directory that belongs to a dataset, but to none of ours."""
+    if os.path.exists(os.path.join(root, JOURNAL)):
+        return None
+    for name in os.listdir(root):
+        made = name == STATES and not _only_begun(root)
+        if made or name.endswith(".arrow") or name in (INFO_FILE, STATE_FILE):
+            return name
+    return None
+
+
+def _only_begun(root: str) -> bool:
+    """Whether an extraction of ours made the directories and was killed before its journal; ``.eagle3`` is made first."""
+    return os.path.isdir(os.path.join(root, HIDDEN)) and not os.listdir(os.path.join(root, STATES))
+
+
+def locked(path: str) -> bool:
+    """Whether an extraction holds this lock file."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
