@@ -66,7 +66,10 @@ def test_names_that_go_on(box: AgentProcess, user: Path) -> None:
 def test_odd_names(box: AgentProcess, user: Path, name: str) -> None:
     (user / name).mkdir()
     assert names(box, f"{user}/{name[:3]}") == [name]
-    assert box.ask(Looked, "path.look", out=f"{user}/{name}").out == box.ask(Looked, "path.look", out=f"~/{name}/").out
+    for typed in (f"{user}/{name}", f"~/{name}/"):
+        out = box.ask(Looked, "path.look", out=typed).out
+        assert out is not None
+        assert (out.path, out.is_dir) == (f"{user}/{name}", True)
 
 
 def test_a_name_that_is_not_utf8_is_told_and_can_be_asked_for(box: AgentProcess, user: Path) -> None:
