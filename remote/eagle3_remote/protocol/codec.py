@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import enum
+import functools
 import types
 import typing
 from typing import Any, TypeVar
@@ -19,7 +21,7 @@ def encode(value: Any) -> Any:
         return value.value
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
-    if isinstance(value, dict):
+    if isinstance(value, collections.abc.Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     return value
 
@@ -47,7 +49,11 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
             raise ValueError(f"{where}: a list is needed, not {type(value).__name__}")
         item = typing.get_args(kind)[0]
         return tuple(_decode(item, part, f"{where}[{i}]") for i, part in enumerate(value))
-    if origin is dict:
+    if origin is typing.Literal:
+        if value not in typing.get_args(kind):
+            raise ValueError(f"{where}: one of {', '.join(map(str, typing.get_args(kind)))} is needed, not {value!r}")
+        return value
+    if origin in (dict, collections.abc.Mapping):
         if not isinstance(value, dict):
             raise ValueError(f"{where}: an object is needed, not {type(value).__name__}")
         item = typing.get_args(kind)[1]
@@ -66,11 +72,24 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
 def _decode_dataclass(kind: type, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{where}: an object is needed, not {type(value).__name__}")
-    hints = typing.get_type_hints(kind)
     given = {}
-    for field in dataclasses.fields(kind):
-        if field.name in value:
-            given[field.name] = _decode(hints[field.name], value[field.name], f"{where}.{field.name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise ValueError(f"{where}.{field.name} is missing")
+    for name, hint, needed in _fields(kind):
+        if name in value:
+            given[name] = _decode(hint, value[name], f"{where}.{name}")
+        elif needed:
+            raise ValueError(f"{where}.{name} is missing")
     return kind(**given)
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, Any, bool], ...]:
+    """Name, type and whether it must be given. Kept: finding the types of a snapshot takes longer than decoding it."""
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (
+            field.name,
+            hints[field.name],
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(kind)
+    )
