@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eagle3_remote.extract import sources
@@ -118,6 +118,7 @@ JSON = st.recursive(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(["input_ids", "loss_mask", "id", "text"]), JSON))
 def test_what_is_taken_is_what_a_server_can_take(record: dict[str, Any]) -> None:
     item = parse(line(json.dumps(record)), RULES)

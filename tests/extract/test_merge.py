@@ -256,6 +256,32 @@ def test_shards_that_do_not_belong_together(
     assert said in work.sentence, work.sentence
 
 
+@pytest.mark.parametrize("shuffle", [None, 5])
+def test_shards_of_a_choice_without_repeats_are_that_choice(
+    shuffle: int | None, server: StandIn, python: Path, tmp_path: Path
+) -> None:
+    """Of twice the samples the first 20 in the order, and of the same ones only the first: whichever shard has the other."""
+    data = tmp_path / "data.jsonl"
+    write_data(data, [[] if line == BAD_LINE else ids for line, ids in enumerate([*IDS, *IDS], 1)])
+    wishes = {"whole": "", **{str(index): f"{index}/2" for index in range(2)}}
+    runs = [
+        extraction(
+            *(server, data, tmp_path / name, tmp_path / f"run-{name}"),
+            shard=shard,
+            shuffle=shuffle,
+            limit=20,
+            duplicates="skip",
+        )
+        for name, shard in wishes.items()
+    ]
+    assert jobs.run(python, *runs, tuning=jobs.QUICK) == 7
+    out = tmp_path / "out"
+    work = merge(python, out, [tmp_path / "0", tmp_path / "1"])
+    assert work.state is WorkState.FINISHED, work.sentence
+    same(out, tmp_path / "whole")
+    assert facts(out)["counts"]["duplicates"]["input_ids"] > 0
+
+
 @pytest.mark.parametrize("made", [None], indirect=True)
 def test_a_shard_too_few_and_outputs_that_will_not_do(shards: list[Path], python: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"

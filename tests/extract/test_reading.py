@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import threading
@@ -16,7 +17,7 @@ from eagle3_remote.extract import spool
 from eagle3_remote.extract.dataset import Dataset, prepare
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Rules
-from eagle3_remote.extract.journal import Counts, Journal
+from eagle3_remote.extract.journal import Counts, Journal, place
 from eagle3_remote.extract.reading import Feeder, Order
 from eagle3_remote.extract.shards import Shard
 from eagle3_remote.extract.sources import find
@@ -100,6 +101,59 @@ def test_shards_part_the_input_and_a_seed_orders_each_as_the_whole(tmp_path: Pat
     assert sorted(one for part in parts for one in part) == wanted()
     for i, part in enumerate(parts):
         assert part == [one for one in whole if (one[0] - 1) % 3 == i]
+
+
+def test_killed_anywhere_a_shard_still_knows_what_the_others_have(tmp_path: Path) -> None:
+    """Each sample of the second half repeats one of the first, which is the other shard's."""
+    firsts = [{"input_ids": [7, i % 900, i // 900]} for i in range(2301)]
+    data = write(tmp_path / "data.jsonl", [*firsts, *firsts])
+    order = Order(duplicates="skip", shard=Shard(1, 2))
+    at = 1
+    while True:
+        out = tmp_path / f"at{at}"
+        points = killed_at(at, lambda out=out: journal_of(out, data, order)[1].close())  # type: ignore[misc]
+        _, journal = journal_of(out, data, order)
+        assert [entry.line for entry in journal.waiting(10_000)] == list(range(2, 2302, 2))
+        assert (journal.reading().same_ids, journal.counts().rejected) == (1151, 1151)
+        assert journal.problems(1)[0][3] == "its input_ids are those of line 1"
+        journal.close()
+        if points is not None:
+            assert at == points + 1 > 6
+            return
+        at += 1
+
+
+MIXED = [
+    {"input_ids": [1 + i % 40] * (1 + i % 9), "id": str(i % 70)} if i % 11 else {"input_ids": []} for i in range(300)
+]
+"""Bad ones, repeated ones, and some that are too long for a small server."""
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("limit", [0, 77])
+@pytest.mark.parametrize("duplicates", ["keep", "skip"])
+def test_the_shards_together_take_what_is_taken_without_shards(
+    seed: int | None, limit: int, duplicates: str, tmp_path: Path
+) -> None:
+    data, small = tmp_path / "data.jsonl", Rules(1000, 7, "its context length is 13")
+    data.write_text("".join(json.dumps(one) + "\n" * (1 + at % 3) for at, one in enumerate(MIXED)))
+
+    def taken(name: str, shard: Shard) -> tuple[list[tuple[int, list[int], list[int]]], list[Any], int]:
+        order = Order(limit=limit, seed=seed, duplicates=duplicates, shard=shard)
+        dataset, journal = journal_of(tmp_path / name, data, order, small)
+        refused = journal.problems(1000)
+        # an order by hash first: that of a dataset whose shards are joined
+        waiting = sorted(content(dataset, journal), key=lambda one: place(one[0], seed))
+        assert waiting == content(dataset, journal)
+        return waiting, refused, journal.reading().same_ids
+
+    whole, refused, repeats = taken("whole", Shard(0, 1))
+    assert whole
+    assert refused
+    parts = [taken(str(index), Shard(index, 4)) for index in range(4)]
+    assert sorted((one for part in parts for one in part[0]), key=lambda one: place(one[0], seed)) == whole
+    assert sorted(one for part in parts for one in part[1]) == refused
+    assert duplicates == "keep" or sum(part[2] for part in parts) == repeats
 
 
 def test_a_shuffled_order_goes_on_where_fewer_samples_ended(tmp_path: Path) -> None:
@@ -197,6 +251,27 @@ def test_a_damaged_archive_is_said_and_what_was_read_stays(tmp_path: Path) -> No
     with pytest.raises(ExtractionError, match=r"cannot be read after line \d+: it is cut off or damaged"):
         journal_of(tmp_path / "out", data)
     assert Journal(str(tmp_path / "out/.eagle3/journal.sqlite3")).counts().waiting > 1000
+
+
+@pytest.mark.parametrize("order", [Order(), Order(seed=3), Order(seed=3, limit=150), Order(limit=150)])
+@pytest.mark.parametrize("duplicates", ["keep", "skip"])
+def test_what_was_too_long_when_it_was_read_goes_to_a_larger_server(
+    order: Order, duplicates: str, tmp_path: Path
+) -> None:
+    """All that a larger server would have taken at once; what else is wrong stays refused."""
+    order = dataclasses.replace(order, duplicates=duplicates)
+    data = write(tmp_path / "data.jsonl", [*MIXED, {"input_ids": [5] * 9, "loss_mask": [0] * 9}])
+    dataset, journal = journal_of(tmp_path / "out", data, order, Rules(1000, 6, "its context length is 8"))
+    at_first = journal.problems(1000)
+    assert any(kind == "too-long" for _, _, kind, _ in at_first)
+    for rules in (Rules(1000, 8, "its context length is 10"), RULES):
+        journal.requeue()
+        journal.refuse_longer(rules)
+        list(journal.give_rows(order.limit, order.seed))
+        whole = journal_of(tmp_path / f"whole-{rules.max_tokens}", data, order, rules)
+        assert sorted(content(dataset, journal)) == sorted(content(*whole))
+        assert [one[:3] for one in journal.problems(1000)] == [one[:3] for one in whole[1].problems(1000)]
+    assert all(kind != "too-long" for _, _, kind, _ in journal.problems(1000))
 
 
 def test_what_was_too_long_for_a_smaller_server_goes_to_a_larger_one(tmp_path: Path) -> None:

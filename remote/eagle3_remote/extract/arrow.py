@@ -85,6 +85,7 @@ def rows(dataset: Dataset) -> Iterator[tuple[list[int], list[int], int]]:
     """
     import pyarrow as pa
 
-    with pa.memory_map(os.path.join(dataset.root, ARROW_FILE)) as source, pa.ipc.open_stream(source) as reader:
+    # Not memory-mapped: mapped pages would count as this process's memory.
+    with pa.OSFile(os.path.join(dataset.root, ARROW_FILE)) as source, pa.ipc.open_stream(source) as reader:
         for batch in reader:
             yield from zip(*(batch.column(name).to_pylist() for name in FEATURES), strict=True)

@@ -21,6 +21,8 @@ except ImportError:
 MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line is refused unread: 256 MiB is more than 20 million token ids."""
 
+TOO_LONG = "too-long"
+
 _SHOWN = 120
 
 
@@ -73,6 +75,8 @@ class Bad:
     line: int
     kind: str
     reason: str
+    sample: Sample | None = None
+    """Where nothing but its length is against it: a larger server may take it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +125,16 @@ def parse(item: Line | Row, rules: Rules) -> Sample | Bad:
     """Check one line or row against `rules`; never raises for what a file can hold."""
     if isinstance(item, Line) and item.raw is not None and (record := _plain_record(item.raw)) is not None:
         with contextlib.suppress(_Refused):  # the slow way says why, and of large numbers better
-            return _sample(item.number, record, rules)
+            return _judged(_sample(item.number, record, rules), rules)
     try:
-        return _sample(item.number, item.cells if isinstance(item, Row) else _cells(item), rules)
+        return _judged(_sample(item.number, item.cells if isinstance(item, Row) else _cells(item), rules), rules)
     except _Refused as refused:
         return Bad(item.number, refused.kind, str(refused))
+
+
+def _judged(sample: Sample, rules: Rules) -> Sample | Bad:
+    why = too_long(sample.tokens, rules)
+    return sample if why is None else Bad(sample.line, TOO_LONG, why, sample)
 
 
 def too_long(tokens: int, rules: Rules) -> str | None:
@@ -152,8 +161,6 @@ def _sample(number: int, record: dict[str, Any], rules: Rules) -> Sample:
     if rules.max_seq_len:
         ids = ids[: rules.max_seq_len]
         mask = mask[: rules.max_seq_len] if mask is not None else None
-    if (why := too_long(len(ids), rules)) is not None:
-        raise _Refused("too-long", why)
     if mask is not None and not any(mask):
         after = f" after the cut to {rules.max_seq_len} tokens" if len(ids) < full else ""
         raise _Refused("no-loss", f"loss_mask is 0 everywhere{after}: there is nothing to learn from")

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from eagle3_remote.extract.input import Bad, Rules, Sample, too_long
+from eagle3_remote.extract.input import TOO_LONG, Bad, Rules, Sample, too_long
 from eagle3_remote.extract.sqlitefull import raise_if_full
 
 READ = "read"
@@ -43,6 +43,7 @@ FORMAT = 2
 _CHUNK = 20_000
 """Rows changed in one transaction where the whole table is gone through."""
 _MOVES = 1000
+_EVERYWHERE = 2**63 - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Counts:
     """What the files of all valid samples take, exactly."""
 
 
+_SAMPLE = "line, offset, sample_id, tokens, loss_tokens, full_tokens, has_mask, fingerprint"
 _ENTRY = "line, offset, has_mask, row, tokens, fingerprint, state, attempts, bytes, crc32"
 
 
@@ -190,27 +192,32 @@ class Journal:
             db.execute("DELETE FROM samples")
             db.execute("DELETE FROM meta")
 
-    def add(self, good: Iterable[tuple[Sample, int]], bad: Iterable[Bad], reading: Reading, *, ordered: bool) -> None:
-        """Add what was read, each good sample with its offset in ``samples.bin``, and how far that is.
+    def add(self, items: Iterable[tuple[Sample | Bad, int]], reading: Reading, *, ordered: bool) -> None:
+        """Add what was read, each with its sample's offset in ``samples.bin``, and how far that is.
 
         Samples wait at once, in the rows after the last one, where the order of the input is the order of sending (`ordered`);
         else `give_rows` gives them theirs.
         """
-        values = [
-            (one.line, at, one.sample_id, one.tokens, one.loss_tokens, one.full_tokens, one.has_mask, one.fingerprint)
-            for one, at in good
+        good = [_values(item, at) for item, at in items if isinstance(item, Sample)]
+        bad = [
+            (
+                item.kind,
+                item.reason,
+                *(_values(item.sample, at) if item.sample else (item.line, None, None, 0, 0, 0, False, None)),
+            )
+            for item, at in items
+            if isinstance(item, Bad)
         ]
         with self._writing() as db:
             row = _next_row(db) if ordered else None
             state = WAITING if ordered else READ
             db.executemany(
-                "INSERT INTO samples (line, state, kind, reason) VALUES (?, 'rejected', ?, ?)",
-                [(one.line, one.kind, one.reason) for one in bad],
+                f"INSERT INTO samples (state, kind, reason, {_SAMPLE}) VALUES ('rejected', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                bad,
             )
             db.executemany(
-                "INSERT INTO samples (line, offset, sample_id, tokens, loss_tokens, full_tokens, has_mask, fingerprint,"
-                " row, state) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*one, None if row is None else row + at, state) for at, one in enumerate(values)],
+                f"INSERT INTO samples (row, state, {_SAMPLE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(None if row is None else row + at, state, *one) for at, one in enumerate(good)],
             )
             _put(db, "reading", dataclasses.asdict(reading))
 
@@ -219,23 +226,17 @@ class Journal:
     ) -> Iterator[Counts]:
         """Samples that were only read get the rows after the last one and wait: in the order of the input, or shuffled by `seed`.
 
-        `limit` is the number of rows there may be (with a seed), or the last line that is asked for; 0: all. Yields what each step
-        adds to the counters.
+        `limit`: only the first so many lines of the whole input in that order, those of other shards and refused ones counted; 0:
+        all. Yields what each step adds to the counters.
         """
         with self._writing() as db:
-            first = _next_row(db)
-            db.create_function("place", 1, _place(seed), deterministic=True)
+            first, last = _next_row(db), self._last_place(limit, seed)
             db.execute("DROP TABLE IF EXISTS temp.places")
-            bound, most = "? = ?", -1
-            if limit and seed is None:
-                bound = "line <= ? + 0 * ?"
-            elif limit:
-                most = max(limit - first, 0)
             # A table of its own, so that SQLite sorts on disk.
             db.execute(
                 "CREATE TEMP TABLE places AS SELECT line, tokens, full_tokens > tokens, has_mask FROM samples"
-                f" WHERE state = 'read' AND {bound} ORDER BY place(line), line LIMIT ?",
-                (limit, limit, most),
+                " WHERE state = 'read' AND (? OR place(line) <= ?) ORDER BY place(line), line",
+                (last == _EVERYWHERE, last),
             )
         for at, chunk in self._chunks("places"):
             with self._writing() as db:
@@ -255,13 +256,25 @@ class Journal:
             )
 
     def take_rows(self, limit: int, seed: int | None) -> None:
-        """What waits beyond `limit` (a row with a seed, else a line) is not asked for any more; 0: nothing is beyond."""
+        """What waits beyond `limit` (see `give_rows`) is not asked for any more; 0: nothing is beyond."""
         if limit:
-            beyond = "row >= ?" if seed is not None else "line > ?"
             with self._writing() as db:
                 db.execute(
-                    f"UPDATE samples SET state = 'read', row = NULL WHERE state = 'waiting' AND {beyond}", (limit,)
+                    "UPDATE samples SET state = 'read', row = NULL WHERE state = 'waiting' AND place(line) > ?",
+                    (self._last_place(limit, seed),),
                 )
+
+    def _last_place(self, limit: int, seed: int | None) -> int:
+        """The place of the `limit`-th of all lines that were read; the function ``place`` orders by `seed` from here on."""
+        self._db.create_function("place", 1, lambda line: place(line, seed), deterministic=True)
+        if not limit or seed is None:
+            return limit or _EVERYWHERE
+        found = self._db.execute(
+            "WITH RECURSIVE lines(line) AS (SELECT 1 UNION ALL SELECT line + 1 FROM lines WHERE line < ?)"
+            " SELECT place(line) AS at FROM lines ORDER BY at LIMIT 1 OFFSET ?",
+            (self.reading().number, limit - 1),
+        ).fetchone()
+        return _EVERYWHERE if found is None else int(found[0])
 
     def _chunks(self, table: str) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
         """(rows before it, rows) of a temporary table, in pieces, in its order."""
@@ -293,7 +306,8 @@ class Journal:
             # An earlier server took less; `refuse_longer` judges anew by this one's limits, and `give_rows` gives the rest rows.
             db.execute(
                 "UPDATE samples SET state = 'read', kind = NULL, reason = NULL"
-                " WHERE state = 'rejected' AND kind = 'too-long' AND offset IS NOT NULL"
+                " WHERE state = 'rejected' AND kind = ? AND offset IS NOT NULL",
+                (TOO_LONG,),
             )
 
     def refuse_longer(self, rules: Rules) -> int:
@@ -304,8 +318,8 @@ class Journal:
                 (rules.max_tokens,),
             ).fetchall()
             db.executemany(
-                "UPDATE samples SET state = 'rejected', kind = 'too-long', reason = ?, row = NULL WHERE line = ?",
-                [(too_long(tokens, rules), line) for line, tokens in longer],
+                "UPDATE samples SET state = 'rejected', kind = ?, reason = ?, row = NULL WHERE line = ?",
+                [(TOO_LONG, too_long(tokens, rules), line) for line, tokens in longer],
             )
         return len(longer)
 
@@ -417,11 +431,6 @@ class Journal:
         for (row,) in self._db.execute("SELECT row FROM samples WHERE row IS NOT NULL AND state != 'stored'"):
             yield row
 
-    def fingerprint(self, line: int) -> bytes | None:
-        """That of the sample of a line."""
-        found = self._db.execute("SELECT fingerprint FROM samples WHERE line = ?", (line,)).fetchone()
-        return None if found is None else found[0]
-
     def has_samples(self) -> bool:
         """Whether there is any sample that was not refused."""
         return bool(
@@ -429,9 +438,9 @@ class Journal:
         )
 
     def names(self) -> Iterator[tuple[int, bytes, str | None]]:
-        """(line, fingerprint, id) of every sample that was not refused, in input order."""
+        """(line, fingerprint, id) of every sample that was not refused, or for its length alone, in input order."""
         yield from self._db.execute(
-            "SELECT line, fingerprint, sample_id FROM samples WHERE state != 'rejected' ORDER BY line"
+            "SELECT line, fingerprint, sample_id FROM samples WHERE fingerprint IS NOT NULL ORDER BY line"
         )
 
     def problems(self, limit: int) -> list[tuple[int, str, str, str]]:
@@ -483,6 +492,20 @@ def open_readonly(path: str) -> Journal:
     return journal
 
 
+def _values(sample: Sample, offset: int) -> tuple[Any, ...]:
+    """As `_SAMPLE` names them."""
+    return (
+        sample.line,
+        offset,
+        sample.sample_id,
+        sample.tokens,
+        sample.loss_tokens,
+        sample.full_tokens,
+        sample.has_mask,
+        sample.fingerprint,
+    )
+
+
 def _entry(row: tuple[Any, ...]) -> Entry:
     line, offset, has_mask, *rest = row
     return Entry(line, offset, bool(has_mask), *rest)
@@ -501,7 +524,3 @@ def place(line: int, seed: int | None) -> int:
     if seed is None:
         return line
     return int.from_bytes(hashlib.blake2b(f"{seed}:{line}".encode(), digest_size=8).digest(), "big") >> 1
-
-
-def _place(seed: int | None) -> Callable[[int], int]:
-    return lambda line: place(line, seed)

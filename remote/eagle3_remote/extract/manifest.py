@@ -61,6 +61,7 @@ def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[st
             "limit": plan.spec.limit,
             "shuffle": plan.spec.shuffle,
             "shard": str(plan.order.shard),
+            "duplicates": plan.order.duplicates,
         },
         "max_seq_len": plan.spec.max_seq_len,
         "server": {

@@ -37,6 +37,8 @@ JOINED_FILE = "joined.json"
 BY = ("hard-link", "rename", "symlink")
 _COLUMNS = "line, state, attempts, tokens, loss_tokens, full_tokens, has_mask, fingerprint, sample_id, kind, reason, bytes, crc32, stored_at"
 _PIECE = 8 * 1024 * 1024
+_REPEATED = {"same_ids": "fingerprint", "same_name": "sample_id"}
+"""Counter of the reading -> column."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +55,8 @@ class Part:
     @property
     def settings(self) -> dict[str, Any]:
         """What all shards of one extraction have in common."""
-        return {**self.identity, "shard": "", "limit": self.manifest.get("data", {}).get("limit")}
+        data = self.manifest.get("data", {})
+        return {**self.identity, "shard": "", "limit": data.get("limit"), "duplicates": data.get("duplicates", "keep")}
 
     @property
     def spool_bytes(self) -> int:
@@ -235,8 +238,8 @@ def _join(out: ds.Dataset, parts: list[Part], by: str, progress: Progress) -> st
         progress.say(f"Giving {files} files of states their new names, by {by}.", total=files, bytes_total=size)
         _link(db, out, parts, by, progress)
         db.execute("UPDATE samples SET target = NULL")
-        _put_facts(db, parts, sum(part.spool_bytes for part in parts))
-        counts = _counts(db)
+        repeats = _repeats(db, parts)
+        _put_facts(db, parts, sum(part.spool_bytes for part in parts), repeats)
         db.execute("PRAGMA journal_mode=DELETE")  # one file, to be renamed
     progress.say("Writing the rows.")
     journal = open_readonly(made)
@@ -247,7 +250,7 @@ def _join(out: ds.Dataset, parts: list[Part], by: str, progress: Progress) -> st
         journal.close()
     _remove_sidecars(made)
     os.replace(made, out.journal)
-    ds.write_json(out.manifest, _manifest(parts, counts, by))
+    ds.write_json(out.manifest, _manifest(parts, repeats, by))
     os.unlink(_note(out))
     sync_dir(out.ours)
     return f"{files} samples of {len(parts)} shards are one dataset in {out.root}. Check it with 'verify --out {out.root}'."
@@ -403,7 +406,7 @@ def _give_up(parts: list[Part], out: ds.Dataset) -> None:
             os.unlink(os.path.join(part.dataset.root, ds.STATE_FILE))
 
 
-def _put_facts(db: sqlite3.Connection, parts: list[Part], spool_bytes: int) -> None:
+def _put_facts(db: sqlite3.Connection, parts: list[Part], spool_bytes: int, repeats: dict[str, int]) -> None:
     readings = [part.facts["reading"] for part in parts]
     facts = {
         **parts[0].facts,
@@ -413,8 +416,7 @@ def _put_facts(db: sqlite3.Connection, parts: list[Part], spool_bytes: int) -> N
         "reading": {
             **max(readings, key=lambda one: int(one["offset"])),
             "spool": spool_bytes,
-            "same_ids": _repeats(db, "fingerprint"),
-            "same_name": _repeats(db, "sample_id"),
+            **repeats,
         },
     }
     db.executemany(
@@ -422,23 +424,21 @@ def _put_facts(db: sqlite3.Connection, parts: list[Part], spool_bytes: int) -> N
     )
 
 
-def _repeats(db: sqlite3.Connection, column: str) -> int:
-    found = db.execute(
-        f"SELECT count({column}) - count(DISTINCT {column}) FROM samples WHERE state != 'rejected'"
-    ).fetchone()
-    return int(found[0])
+def _repeats(db: sqlite3.Connection, parts: list[Part]) -> dict[str, int]:
+    """Samples that repeat ids or an id of an earlier one. Where those are refused, each shard looked at the whole input."""
+    if parts[0].settings["duplicates"] == "skip":
+        return {key: sum(int(part.facts["reading"][key]) for part in parts) for key in _REPEATED}
+    return {
+        key: int(db.execute(f"SELECT count({column}) - count(DISTINCT {column}) FROM samples").fetchone()[0])
+        for key, column in _REPEATED.items()
+    }
 
 
 def _begun_at(parts: list[Part]) -> float | None:
     return min((part.facts["begun_at"] for part in parts if part.facts.get("begun_at")), default=None)
 
 
-def _counts(db: sqlite3.Connection) -> dict[str, Any]:
-    """What only the whole can tell; the rest is summed."""
-    return {"input_ids": _repeats(db, "fingerprint"), "id": _repeats(db, "sample_id")}
-
-
-def _manifest(parts: list[Part], duplicates: dict[str, Any], by: str) -> dict[str, Any]:
+def _manifest(parts: list[Part], repeats: dict[str, int], by: str) -> dict[str, Any]:
     """The first shard's, with the sums of all, and where they came from."""
     first, counted = parts[0].manifest, [part.manifest["counts"] for part in parts]
     sums = {key: sum(one[key] for one in counted) for key, value in counted[0].items() if isinstance(value, int)}
@@ -448,7 +448,7 @@ def _manifest(parts: list[Part], duplicates: dict[str, Any], by: str) -> dict[st
         **first,
         "complete": True,
         "data": {**first["data"], "shard": str(shards.WHOLE)},
-        "counts": {**sums, "duplicates": duplicates},
+        "counts": {**sums, "duplicates": {"input_ids": repeats["same_ids"], "id": repeats["same_name"]}},
         "begun_at": _begun_at(parts),
         "written_at": time.time(),
         "merged_by": by,

@@ -177,9 +177,9 @@ def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     settled = ds.settle(plan.dataset, journal, plan.shape.layers, plan.shape.hidden_size)
     journal.requeue()
     refused = journal.refuse_longer(plan.rules)
-    journal.take_rows(plan.order.rows, plan.order.seed)
+    journal.take_rows(plan.order.limit, plan.order.seed)
     if not plan.order.whole_first or journal.reading().ended:
-        for _ in journal.give_rows(plan.order.rows, plan.order.seed):
+        for _ in journal.give_rows(plan.order.limit, plan.order.seed):
             pass
     runs = journal.get("runs") or []
     swept = sweep(plan.spec.dump_dir, runs, set())

@@ -18,7 +18,7 @@ from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Bad, Rules, Sample, parse
 from eagle3_remote.extract.journal import Counts, Journal, Reading
-from eagle3_remote.extract.seen import Seen, name_of
+from eagle3_remote.extract.seen import Named, Seen, name_of
 from eagle3_remote.extract.shards import WHOLE, Shard
 from eagle3_remote.extract.sources import Position, Progress, Source
 
@@ -37,7 +37,7 @@ class Order:
     """Which samples are asked for, and in which order."""
 
     limit: int = 0
-    """The first so many of the input, or with a seed of the shuffled order; 0: all."""
+    """The first so many of the whole input, or with a seed of its shuffled order, whatever the shard; 0: all."""
     seed: int | None = None
     shard: Shard = WHOLE
     on_bad: str = "skip"
@@ -50,9 +50,13 @@ class Order:
         return self.seed is not None or self.on_bad == "stop"
 
     @property
-    def rows(self) -> int:
-        """How many rows, or up to which line, `limit` means for this shard."""
-        return self.limit if self.seed is None else self.shard.share(self.limit)
+    def looks_at_all(self) -> bool:
+        """Whether a shard has to know the other shards' samples: one that repeats theirs is refused."""
+        return self.duplicates == "skip" and self.shard != WHOLE
+
+    def takes(self, number: int) -> bool:
+        """Whether item `number` is looked at."""
+        return self.looks_at_all or self.shard.has(number)
 
 
 class _Stopped(Exception):
@@ -158,9 +162,11 @@ class Feeder:
         if not journal.has_samples():
             counts, first = journal.counts(), journal.problems(1)
             said = f", first {self._source.unit} {first[0][0]}: {first[0][3]}" if first else ""
+            shard = self._order.shard
+            where, less = (f" in shard {shard}", " Fewer shards are enough.") if shard != WHOLE else ("", "")
             self._refuse(
                 journal,
-                f"{self._source.path} has no usable sample: {counts.total} were read, {counts.rejected} refused{said}.",
+                f"{self._source.path} has no usable sample{where}: {counts.total} were read, {counts.rejected} refused{said}.{less}",
             )
 
     def _enough(self, reading: Reading) -> bool:
@@ -169,7 +175,7 @@ class Feeder:
 
     def _give_rows(self, journal: Journal) -> None:
         number = journal.reading().number
-        for counts in journal.give_rows(self._order.rows, self._order.seed, self._file_bytes):
+        for counts in journal.give_rows(self._order.limit, self._order.seed, self._file_bytes):
             self._read(counts, number)
             self.added()
             if self._stop.is_set():
@@ -180,7 +186,7 @@ class Feeder:
         samples = spool.Writer(self._samples, reading.spool)
         seen = Seen(self._samples + ".seen")
         try:
-            self._when_there_is_space(lambda: seen.remember(journal.names()))
+            self._when_there_is_space(lambda: seen.remember(self._read_before(journal, reading.number)))
             began = time.monotonic()
             for batch, position in self._batches(reading):
                 reading = self._keep(journal, samples, seen, batch, dataclasses.replace(reading, **position))
@@ -201,27 +207,42 @@ class Feeder:
                 f"{self._source.path} was changed while it was read: choose another --out and start again when it is complete."
             )
 
+    def _read_before(self, journal: Journal, number: int) -> Iterator[Named]:
+        """What an earlier run read; of other shards' samples the journal knows nothing, so that the input is read once more."""
+        if not self._order.looks_at_all:
+            yield from journal.names()
+            return
+        for item in self._source.items(Position()):
+            if item.number > number:
+                return
+            if self._stop.is_set():
+                raise _Stopped
+            if (sample := _sample_in(parse(item, self._rules))) is not None:
+                yield sample.line, sample.fingerprint, sample.sample_id
+
     def _batches(self, reading: Reading) -> Iterator[tuple[list[Sample | Bad], dict[str, Any]]]:
         """What is checked, in batches, each with the position after it; the last one says whether the source has ended."""
         order, number, offset = self._order, reading.number, reading.offset
         limit = 0 if order.seed is not None else order.limit
         most = _BATCH_SAMPLES if number else _JUDGED
         batch: list[Sample | Bad] = []
-        tokens, began = 0, time.monotonic()
+        own, tokens, began = 0, 0, time.monotonic()
         for item in self._source.items(Position(number, offset), self._progress):
             if limit and item.number > limit:
                 yield batch, {"number": limit, "offset": offset}
                 return
             number, offset = item.number, item.end
-            if not order.shard.has(number):
+            if not order.takes(number):
                 continue
-            sample = parse(item, self._rules)
-            batch.append(sample)
-            tokens += 0 if isinstance(sample, Bad) else sample.tokens
-            full = len(batch) >= most or tokens >= _BATCH_TOKENS or self._stop.is_set()
+            judged = parse(item, self._rules)
+            batch.append(judged)
+            own += order.shard.has(number)
+            sample = _sample_in(judged)
+            tokens += 0 if sample is None else sample.tokens
+            full = own >= most or len(batch) >= _BATCH_SAMPLES or tokens >= _BATCH_TOKENS or self._stop.is_set()
             if full or (most > _JUDGED and time.monotonic() - began > _BATCH_SECONDS):
                 yield batch, {"number": number, "offset": offset}
-                batch, tokens, most, began = [], 0, _BATCH_SAMPLES, time.monotonic()
+                batch, own, tokens, most, began = [], 0, 0, _BATCH_SAMPLES, time.monotonic()
         yield batch, {"number": number, "offset": offset, "ended": True}
 
     def _keep(
@@ -229,15 +250,15 @@ class Feeder:
     ) -> Reading:
         """Journal a batch; what is in it is only then known to anybody."""
         first_batch = journal.reading().number == 0
-        batch, reading = self._marked(journal, seen, batch, reading)
+        batch, reading = self._marked(seen, batch, reading)
         bad = [item for item in batch if isinstance(item, Bad)]
         faults = [item for item in bad if item.kind != "duplicate"]
-        good: list[tuple[Sample, int]] = []
+        placed: list[tuple[Sample | Bad, int]] = []
         records, end = [], samples.end
         for item in batch:
-            if not isinstance(item, Bad):
-                records.append(spool.record_of(item))
-                good.append((item, end))
+            placed.append((item, end))
+            if (sample := _sample_in(item)) is not None:
+                records.append(spool.record_of(sample))
                 end += len(records[-1])
         refused = ""
         if faults and self._order.on_bad == "stop":
@@ -247,12 +268,12 @@ class Feeder:
         reading = dataclasses.replace(reading, spool=end, refused=bool(refused), fraction=self._progress.fraction)
         ordered = not self._order.whole_first and not refused
         self._when_there_is_space(lambda: samples.append(b"".join(records)))
-        self._when_there_is_space(lambda: journal.add(good, bad, reading, ordered=ordered))
+        self._when_there_is_space(lambda: journal.add(placed, reading, ordered=ordered))
         if refused:
             raise ExtractionError(refused)
-        lengths = [sample.tokens for sample, _ in good] if ordered else []
-        counts = _counts([sample for sample, _ in good] if ordered else [], bad)
-        counts = dataclasses.replace(counts, bytes_total=sum(map(self._file_bytes, lengths)))
+        waiting = [item for item in batch if isinstance(item, Sample)] if ordered else []
+        counts = _counts(waiting, bad)
+        counts = dataclasses.replace(counts, bytes_total=sum(self._file_bytes(sample.tokens) for sample in waiting))
         self._read(counts, reading.number)
         if ordered:
             self.added()
@@ -266,26 +287,27 @@ class Feeder:
     def _said(self, bad: Bad) -> str:
         return f"{self._source.unit} {bad.line}: {bad.reason}"
 
-    def _marked(
-        self, journal: Journal, seen: Seen, batch: list[Sample | Bad], reading: Reading
-    ) -> tuple[list[Sample | Bad], Reading]:
-        """The batch with repeated ids counted, and refused where that is asked."""
-        good = [item for item in batch if not isinstance(item, Bad)]
-        prints = {sample.line: sample.fingerprint for sample in good}
-        first_ids = self._when_there_is_space(lambda: seen.add((prints[sample.line], sample.line) for sample in good))
-        named = [sample for sample in good if sample.sample_id is not None]
+    def _marked(self, seen: Seen, batch: list[Sample | Bad], reading: Reading) -> tuple[list[Sample | Bad], Reading]:
+        """This shard's part of the batch with repeated ids counted, and refused where that is asked."""
+        found = [sample for sample in map(_sample_in, batch) if sample is not None]
+        named = [sample for sample in found if sample.sample_id is not None]
+        first_ids = self._when_there_is_space(lambda: seen.add((one.fingerprint, one.line) for one in found))
         first_names = self._when_there_is_space(
-            lambda: seen.add((name_of(sample.sample_id or ""), sample.line) for sample in named)
+            lambda: seen.add((name_of(one.sample_id or ""), one.line) for one in named)
         )
+        own = self._order.shard.has
         repeats = {
             sample.line: first
-            for sample, first in zip(good, first_ids, strict=True)
-            if first is not None and (prints.get(first) or journal.fingerprint(first)) == prints[sample.line]
+            for sample, first in zip(found, first_ids, strict=True)
+            if first is not None and own(sample.line)
         }
-        same_name = sum(first is not None for first in first_names)
+        same_name = sum(
+            first is not None and own(sample.line) for sample, first in zip(named, first_names, strict=True)
+        )
         reading = dataclasses.replace(
             reading, same_ids=reading.same_ids + len(repeats), same_name=reading.same_name + same_name
         )
+        batch = [item for item in batch if own(item.line)]
         if self._order.duplicates != "skip":
             return batch, reading
         unit = self._source.unit
@@ -308,6 +330,11 @@ class Feeder:
             self.waiting_for_space = True
             if self._stop.wait(_FULL_WAIT):
                 raise _Stopped
+
+
+def _sample_in(item: Sample | Bad) -> Sample | None:
+    """The sample, also where it is refused for its length alone."""
+    return item.sample if isinstance(item, Bad) else item
 
 
 def _counts(good: list[Sample], bad: list[Bad]) -> Counts:

@@ -163,7 +163,12 @@ def middle(sizes: Iterable[float]) -> tuple[float, float]:
     known = sorted(sizes)
     median = known[len(known) // 2]
     deviation = sorted(abs(one - median) for one in known)[len(known) // 2]
-    return median, max(LIMIT, SPREAD * deviation)
+    return median, allowed(deviation)
+
+
+def allowed(deviation: float) -> float:
+    """How far from the median is too far, by the median deviation."""
+    return max(LIMIT, SPREAD * deviation)
 
 
 def logs(norms: Sequence[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Which ids and names came before: 8-byte hashes in a file of their own, so that memory stays flat however long the input is."""
+"""Which ids and names came before: their hashes in a file of their own, so that memory stays flat however long the input is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import contextlib
 import hashlib
 import os
 import sqlite3
+import struct
 from collections.abc import Iterable, Iterator
 
 from eagle3_remote.extract.sqlitefull import raise_if_full
 
 _ASKED = 500
 """Hashes in one question; SQLite before 3.32 takes 999."""
+
+
+Named = tuple[int, bytes, str | None]
+"""Line, fingerprint, id."""
 
 
 class Seen:
@@ -29,15 +34,21 @@ class Seen:
 
     def add(self, names: Iterable[tuple[bytes, int]]) -> list[int | None]:
         """Add (name, line) each; for each the line where that hash came first, or `None` where it is new."""
-        rows = [(_key(name), line) for name, line in names]
+        rows = [(*_key(name), line) for name, line in names]
         found: list[int | None] = []
         with self._writing():
-            self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?)", rows)
+            self._db.executemany("INSERT OR IGNORE INTO seen VALUES (?, ?, ?)", rows)
         for at in range(0, len(rows), _ASKED):
             part = rows[at : at + _ASKED]
             marks = ",".join("?" * len(part))
-            first = dict(self._db.execute(f"SELECT * FROM seen WHERE hash IN ({marks})", [key for key, _ in part]))
-            found += [first[key] if first[key] != line else None for key, line in part]
+            asked = [key for key, _, _ in part]
+            first = {
+                key: (rest, line)
+                for key, rest, line in self._db.execute(f"SELECT * FROM seen WHERE hash IN ({marks})", asked)
+            }
+            found += [
+                first[key][1] if first[key][0] == rest and first[key][1] != line else None for key, rest, line in part
+            ]
         return found
 
     @contextlib.contextmanager
@@ -52,14 +63,16 @@ class Seen:
             raise_if_full(error, self._path)
             raise
 
-    def remember(self, samples: Iterable[tuple[int, bytes, str | None]]) -> None:
-        """Take in what an earlier run read: (line, fingerprint, id) each."""
+    def remember(self, samples: Iterable[Named]) -> None:
+        """Take in what an earlier run read."""
         with self._writing():
-            self._db.execute("CREATE TABLE seen (hash INTEGER PRIMARY KEY, line INTEGER NOT NULL)")
+            self._db.execute(
+                "CREATE TABLE seen (hash INTEGER PRIMARY KEY, rest INTEGER NOT NULL, line INTEGER NOT NULL)"
+            )
             self._db.executemany(
-                "INSERT OR IGNORE INTO seen VALUES (?, ?)",
+                "INSERT OR IGNORE INTO seen VALUES (?, ?, ?)",
                 (
-                    (_key(name), line)
+                    (*_key(name), line)
                     for line, fingerprint, sample_id in samples
                     for name in ([fingerprint] if sample_id is None else [fingerprint, name_of(sample_id)])
                 ),
@@ -74,8 +87,10 @@ class Seen:
             os.unlink(self._path)
 
 
-def _key(name: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big", signed=True)
+def _key(name: bytes) -> tuple[int, int]:
+    """The two halves of a hash: by the first it is found, with the second it is the same."""
+    both: tuple[int, int] = struct.unpack(">qq", hashlib.blake2b(name, digest_size=16).digest())
+    return both
 
 
 def name_of(sample_id: str) -> bytes:

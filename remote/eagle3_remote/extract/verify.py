@@ -16,6 +16,7 @@ import hashlib
 import itertools
 import json
 import os
+import sqlite3
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -24,8 +25,9 @@ from typing import Any
 from eagle3_remote.extract import arrow, live
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, row_of
+from eagle3_remote.extract.findings import Problems, Rows, Sizes
 from eagle3_remote.extract.journal import Entry, Journal, open_readonly
-from eagle3_remote.extract.scan import Norms, Values, logs, middle, read_once
+from eagle3_remote.extract.scan import Values, read_once
 from eagle3_remote.extract.statesfile import DTYPES, read_header
 from eagle3_remote.protocol import ProbeAnswer, Problem, VerifyReport, encode
 
@@ -33,19 +35,17 @@ THREADS = 8
 _BATCH = 256
 _LOOKED_AT = 32
 """Files whose rows are held against the model, and against a live server."""
-_SHOWN = 100
 
 
 @dataclasses.dataclass
 class _Seen:
     """What the pass over the files adds up to."""
 
-    rows: set[int] = dataclasses.field(default_factory=set)
+    sizes: Sizes
+    rows: Rows = dataclasses.field(default_factory=Rows)
     samples: int = 0
     tokens: int = 0
-    size: int = 0
-    norms: list[tuple[str, array.array[float]]] = dataclasses.field(default_factory=list)
-    """log2 sizes a layer of every file."""
+    bytes: int = 0
 
 
 def verify(root: str, server: live.Place | None = None, threads: int = THREADS) -> VerifyReport:
@@ -56,41 +56,50 @@ def verify(root: str, server: live.Place | None = None, threads: int = THREADS) 
         journal = open_readonly(dataset.journal)
     except FileNotFoundError:
         text = f"{dataset.root} is no dataset of ours: there is no {dataset.journal}."
-        problem = Problem(dataset.root, "no-dataset", text)
-        return VerifyReport(dataset.root, False, 0, 0, 0, (problem,), 1, complete=False)
-    seen = _Seen()
+        return _hopeless(dataset, "no-dataset", text)
+    except sqlite3.DatabaseError as error:
+        return _hopeless(dataset, "journal", f"{dataset.journal} cannot be read: {error}.")
+    seen = _Seen(Sizes())
+    problems = Problems()
     try:
         locked = ds.is_locked(dataset)
         manifest = ds.read_manifest(dataset)
         complete = bool(manifest.get("complete"))
-        problems = _manifest_problems(manifest, journal)
-        problems += _all_files(dataset, journal, manifest, seen, complete, locked, threads)
-        problems += _odd_sizes(seen.norms)
+        problems.add(_manifest_problems(manifest, journal))
+        unchecked = _all_files(dataset, journal, manifest, seen, complete, locked, threads, problems)
         if not locked:
-            problems += _strays(dataset, seen.rows)
+            _add_strays(dataset, seen.rows, problems)
         entries = _some(journal.stored(), seen.samples)
-        found, unchecked = live.norm_problems(dataset, manifest, entries)
-        problems += found
+        found, no_norm = live.norm_problems(dataset, manifest, entries)
+        problems.add(found)
         answers: list[ProbeAnswer] = []
         if server is not None:
             found, answers = live.check(dataset, manifest, entries, server)
-            problems += found
+            problems.add(found)
+    except sqlite3.DatabaseError as error:
+        return _hopeless(dataset, "journal", f"{dataset.journal} cannot be read: {error}.")
     finally:
         journal.close()
+        seen.sizes.close()
     failed = any(answer.result == "failed" for answer in answers)
     return VerifyReport(
         dataset=dataset.root,
-        ok=not problems and not failed,
+        ok=not problems.count and not failed,
         samples=seen.samples,
         tokens=seen.tokens,
-        bytes=seen.size,
-        problems=tuple(problems[:_SHOWN]),
-        problem_count=len(problems),
+        bytes=seen.bytes,
+        problems=tuple(problems.first),
+        problem_count=problems.count,
         seconds=round(time.monotonic() - began, 3),
         complete=complete,
         probes=tuple(answers),
-        unchecked=tuple(unchecked),
+        unchecked=(*unchecked, *no_norm),
     )
+
+
+def _hopeless(dataset: ds.Dataset, kind: str, text: str) -> VerifyReport:
+    """Without a journal nothing else can be said."""
+    return VerifyReport(dataset.root, False, 0, 0, 0, (Problem(dataset.root, kind, text),), 1, complete=False)
 
 
 def _some(entries: Iterator[Entry], count: int) -> list[Entry]:
@@ -107,23 +116,22 @@ def _all_files(
     complete: bool,
     locked: bool,
     threads: int,
-) -> list[Problem]:
-    """Every stored row, so many files at a time."""
-    problems: list[Problem] = []
+    problems: Problems,
+) -> list[str]:
+    """Every stored row, so many files at a time; returns what could not be checked."""
+    unchecked: list[str] = []
     rows: Iterator[tuple[list[int], list[int], int]] | None = arrow.rows(dataset) if complete else None
     with concurrent.futures.ThreadPoolExecutor(threads, "verify") as pool:
         entries = enumerate(journal.stored())
         while batch := list(itertools.islice(entries, _BATCH)):
             jobs = []
             for at, entry in batch:
-                seen.samples, seen.tokens, seen.size = (
-                    seen.samples + 1,
-                    seen.tokens + entry.tokens,
-                    seen.size + (entry.bytes or 0),
-                )
+                seen.samples, seen.tokens = seen.samples + 1, seen.tokens + entry.tokens
+                seen.bytes += entry.bytes or 0
                 seen.rows.add(entry.row)
                 if complete and entry.row != at and not locked:
-                    problems.append(Problem(file_name(entry.row), "missing-row", f"row {at} is missing in the dataset"))
+                    text = f"row {at} is missing in the dataset"
+                    problems.add([Problem(file_name(entry.row), "missing-row", text)])
                 wanted: bytes | None = None
                 if rows is not None:
                     wanted, rows = _next_row(rows, entry, problems)
@@ -131,26 +139,19 @@ def _all_files(
                 jobs.append(pool.submit(_file_problems, path, entry, manifest, wanted))
             for (_, entry), job in zip(batch, jobs, strict=True):
                 found, norms = job.result()
-                problems += found
-                if norms:
-                    seen.norms.append((file_name(entry.row), array.array("f", logs(norms))))
+                problems.add(found)
+                if unchecked:
+                    continue
+                try:
+                    seen.sizes.add(entry.row, norms)
+                except OSError as error:
+                    unchecked.append(f"The sizes of the rows: {error} where temporary files lie.")
+    if not unchecked:
+        problems.add(seen.sizes.odd())
     if rows is not None and _left_over(rows):
         text = f"there are more Arrow rows than the {seen.samples} stored samples"
-        problems.append(Problem(ds.ARROW_FILE, "arrow", text))
-    return problems
-
-
-def _odd_sizes(norms: list[tuple[str, array.array[float]]]) -> list[Problem]:
-    """Files whose rows are far larger or smaller than those of the others."""
-    if len(norms) < Norms.NEEDED:
-        return []
-    known = [middle(layer) for layer in zip(*(sizes for _, sizes in norms), strict=False)]
-    return [
-        Problem(where, "norms", f"layer {at} has rows of size {2**size:.3g}, the other files {2 ** known[at][0]:.3g}")
-        for where, sizes in norms
-        for at, size in enumerate(sizes)
-        if abs(size - known[at][0]) > known[at][1]
-    ]
+        problems.add([Problem(ds.ARROW_FILE, "arrow", text)])
+    return unchecked
 
 
 def _manifest_problems(manifest: dict[str, Any], journal: Journal) -> list[Problem]:
@@ -169,22 +170,22 @@ def _manifest_problems(manifest: dict[str, Any], journal: Journal) -> list[Probl
 
 
 def _next_row(
-    rows: Iterator[tuple[list[int], list[int], int]], entry: Entry, problems: list[Problem]
+    rows: Iterator[tuple[list[int], list[int], int]], entry: Entry, problems: Problems
 ) -> tuple[bytes | None, Iterator[tuple[list[int], list[int], int]] | None]:
     """The ids that the Arrow row of `entry` has; the iterator is given up where Arrow itself is broken."""
     try:
         ids, mask, length = next(rows)
     except StopIteration:
-        problems.append(Problem(ds.ARROW_FILE, "arrow", f"there is no Arrow row {entry.row}"))
+        problems.add([Problem(ds.ARROW_FILE, "arrow", f"there is no Arrow row {entry.row}")])
         return None, None
     except (OSError, ValueError, KeyError) as error:
-        problems.append(Problem(ds.ARROW_FILE, "arrow", f"it cannot be read: {error}"))
+        problems.add([Problem(ds.ARROW_FILE, "arrow", f"it cannot be read: {error}")])
         return None, None
     if not len(ids) == len(mask) == length == entry.tokens:
         text = (
             f"Arrow row {entry.row}: {len(ids)} ids, {len(mask)} mask entries, seq_len {length}, journal {entry.tokens}"
         )
-        problems.append(Problem(ds.ARROW_FILE, "arrow", text))
+        problems.add([Problem(ds.ARROW_FILE, "arrow", text)])
     return array.array("q", ids).tobytes(), rows
 
 
@@ -241,16 +242,14 @@ def _file_problems(
     return found, values.norms()
 
 
-def _strays(dataset: ds.Dataset, seen: set[int]) -> list[Problem]:
+def _add_strays(dataset: ds.Dataset, seen: Rows, problems: Problems) -> None:
     try:
-        names = sorted(os.listdir(dataset.states))
+        with os.scandir(dataset.states) as entries:
+            names = (entry.name for entry in entries)
+            strays = (name for name in names if (row := row_of(name)) is None or row not in seen)
+            problems.add_names(strays, "stray", "it belongs to no stored sample")
     except OSError as error:
-        return [Problem("hidden_states", "missing", str(error))]
-    return [
-        Problem(name, "stray", "it belongs to no stored sample")
-        for name in names
-        if (row := row_of(name)) is None or row not in seen
-    ]
+        problems.add([Problem("hidden_states", "missing", str(error))])
 
 
 def main(argv: Sequence[str]) -> int:

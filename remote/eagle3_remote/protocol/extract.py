@@ -49,7 +49,8 @@ class ExtractSpec:
     max_seq_len: int = 0
     """Cut ids and mask here; 0: never cut, over-long samples are rejected."""
     limit: int = 0
-    """Only the first so many samples; 0: all. Raised later, the same dataset goes on."""
+    """Only the first so many lines of the whole input, with a seed of its shuffled order; 0: all. Raised later, the same dataset goes
+    on."""
     tokens_in_flight: int = 0
     """0: four prefill chunks of the server."""
     on_bad: str = "skip"

@@ -1,0 +1,94 @@
+"""What a check of a dataset adds up to, in flat memory: the same findings as from all of it at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from eagle3_remote.extract.findings import SHOWN, Problems, Rows, Sizes
+from eagle3_remote.extract.scan import logs, middle
+from eagle3_remote.protocol import ExtractSpec, Problem
+from tests.extract import jobs
+from tests.extract.made import states_bytes, write_data
+from tests.extract.standin import standin
+
+
+def odd_at_once(files: list[tuple[int, list[float]]]) -> list[tuple[str, int]]:
+    """(file, layer) of what is far from the exact medians of all files."""
+    known = [middle(layer) for layer in zip(*(logs(norms) for _, norms in files), strict=True)]
+    return [
+        (f"hs_{row}.safetensors", layer)
+        for row, norms in files
+        for layer, size in enumerate(logs(norms))
+        if abs(size - known[layer][0]) > known[layer][1]
+    ]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.1, 1.5])
+def test_sizes_far_from_the_others_are_found(spread: float) -> None:
+    draw = random.Random(1)
+    files = [
+        (row, [2 ** draw.gauss(layer, spread) * (64 if row % 97 == layer else 1) for layer in range(3)])
+        for row in range(1000)
+    ]
+    sizes = Sizes()
+    for row, norms in files:
+        sizes.add(row, norms)
+    sizes.add(7, [])
+    found = [(one.where, int(one.reason.split()[1])) for one in sizes.odd()]
+    sizes.close()
+    assert found == odd_at_once(files)
+    assert bool(found) == (spread < 1)
+
+
+def test_problems_are_all_counted_and_the_first_ones_told() -> None:
+    problems = Problems()
+    problems.add([Problem("manifest.json", "manifest", "")])
+    names = [f"{number:04}" for number in range(1000)]
+    random.Random(1).shuffle(names)
+    problems.add_names(names, "stray", "")
+    assert problems.count == 1001
+    assert [one.where for one in problems.first] == ["manifest.json", *sorted(names)[: SHOWN - 1]]
+
+
+def test_rows_are_those_that_were_added() -> None:
+    rows = Rows()
+    for row in (0, 9, 64, 4_000_000):
+        rows.add(row)
+    assert [row for row in (0, 1, 8, 9, 63, 64, 3_999_999, 4_000_000, 5_000_000) if row in rows] == [
+        *(0, 9, 64, 4_000_000)
+    ]
+
+
+def test_a_check_finds_files_unlike_the_others_and_a_journal_that_is_none(tmp_path: Path, python: Path) -> None:
+    ids = [[i + 1] * 20 for i in range(40)]
+    write_data(tmp_path / "data.jsonl", ids)
+    out = tmp_path / "out"
+    with standin(tmp_path) as server:
+        # a value 256 times the others'; the extraction itself knows too few sizes yet to refuse it
+        server.fill = lambda sent, attempt: 0x4380 if sent[0] == 1 else 0x3F80
+        spec = ExtractSpec(
+            *(str(tmp_path / "data.jsonl"), str(out)),
+            server_url=server.url,
+            dump_dir=str(server.dump_dir),
+            model=str(server.model),
+            probe=False,
+        )
+        assert jobs.run(python, jobs.prepare(tmp_path / "run", spec), tuning=jobs.QUICK) == 0
+    for number in range(150):
+        (out / f"hidden_states/hs_{1000 + number}.safetensors").write_bytes(states_bytes([1]))
+    report = jobs.verify(python, out)
+    norms = [one.where for one in report.problems if one.kind == "norms"]
+    assert norms == ["hs_0.safetensors"] * 4
+    assert (report.samples, report.problem_count, len(report.problems)) == (40, 154, SHOWN)
+    assert report.problems[4] == Problem("hs_1000.safetensors", "stray", "it belongs to no stored sample")
+    (out / ".eagle3/journal.sqlite3").write_text("no database, but as long as one. " * 100)
+    for name in ("journal.sqlite3-wal", "journal.sqlite3-shm"):
+        (out / ".eagle3" / name).unlink(missing_ok=True)
+    report = jobs.verify(python, out)
+    assert [(one.where, one.kind) for one in report.problems] == [(str(out), "journal")]
+    assert "file is not a database" in report.problems[0].reason
+    assert json.loads((out / ".eagle3/manifest.json").read_text())["complete"], "nothing else was touched"
