@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from eagle3_console.errors import AgentFault, AgentSilent, BoxRefused, ServerFailed
@@ -31,8 +32,13 @@ class AgentClient:
         self._reader = asyncio.create_task(self._read(), name=f"agent reader {where}")
 
     @classmethod
-    async def start(cls, channel: Channel, where: str, wait: float = 20.0) -> tuple[AgentClient, protocol.Hello]:
+    async def start(
+        cls, channel: Channel, where: str, wait: float = 20.0, who: Mapping[str, Any] | None = None
+    ) -> tuple[AgentClient, protocol.Hello]:
         """Wait for the agent's ready line and shake hands.
+
+        Args:
+            who: what the greeting says of this console, see ``hello`` in `eagle3_remote.protocol`.
 
         Raises:
             AgentSilent: no ready line in `wait` seconds.
@@ -52,7 +58,8 @@ class AgentClient:
         except BaseException:
             await client.close()
             raise
-        hello = await client.call("hello", {"protocol": protocol.PROTOCOL_VERSION}, protocol.Hello)
+        greeting = {"protocol": protocol.PROTOCOL_VERSION, **(who or {})}
+        hello = await client.call("hello", greeting, protocol.Hello)
         if hello.protocol != protocol.PROTOCOL_VERSION:
             await client.close()
             raise AgentFault(
@@ -66,7 +73,7 @@ class AgentClient:
         """The shell script and its arguments that start the agent of `release` with `python`."""
         return 'exec "$1" -I -u -c "$2" "$3"', (python, _START, release)
 
-    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
+    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """One call.
 
         Args:
@@ -74,6 +81,7 @@ class AgentClient:
             params: a message or a dict.
             kind: the message the result is decoded into.
             wait: seconds until the call counts as lost.
+            key: hex; a call that is made again with it is done once, and answered as the first time.
 
         Raises:
             BoxRefused, ServerFailed: the agent says so, in a sentence.
@@ -81,7 +89,7 @@ class AgentClient:
             AgentSilent: none came in time.
             LinkLost: the channel ended before the answer.
         """
-        return self._decode(kind, method, await self._request(method, params, wait))
+        return self._decode(kind, method, await self._request(method, params, wait, key))
 
     async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
         """As `call`, for methods whose result is a list of messages."""
@@ -95,13 +103,14 @@ class AgentClient:
                 f"The answer of the agent on {self._where} to '{method}' makes no sense: {error}."
             ) from error
 
-    async def _request(self, method: str, params: Any, wait: float) -> Any:
+    async def _request(self, method: str, params: Any, wait: float, key: str = "") -> Any:
         if self._lost is not None:
             raise self._lost
         number = next(self._ids)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
-        line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": protocol.encode(params)})
+        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": protocol.encode(params)}
+        line = json.dumps({**request, "key": key} if key else request)
         try:
             await self._channel.write(line.encode() + b"\n")
             async with asyncio.timeout(wait):

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
-from eagle3_console.arguments import demo, explain, export, extract, merge, options, profile, server, space
+from eagle3_console.arguments import demo, explain, export, extract, jobs, merge, options, profile, server, space
 from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
@@ -109,6 +109,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     merge.add(sub, link, output)
     profile.add(sub, output)
     space.add(sub, link, output)
+    jobs.add(sub, link, output)
     explain.add(sub)
     demo.add(sub, output)
     return parser, frozenset(sub.choices)

@@ -51,10 +51,12 @@ class SessionController:
             for task in tasks:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
-            await self._flow.session.drop()
+            await self._flow.session.leave()
 
     async def deploy(self) -> None:
         """Put the release on the box."""
+        if self._flow.session.readonly:
+            raise UsageError("This console was opened with --readonly: it watches and changes nothing on the box.")
         await self._flow.deploy()
 
     async def server_line(self) -> str:
@@ -94,13 +96,17 @@ class SessionController:
     async def extract_stop(self) -> None:
         """Finish what is in flight, then stop."""
         if self._snapshot is not None and self._snapshot.array is not None:
-            await self._flow.session.call("array.stop", {"out": None}, StopReport, wait=STOP_SECONDS)
+            await self._flow.change("array.stop", {"out": None}, StopReport, wait=STOP_SECONDS)
             return
-        await self._flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        await self._flow.change("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
 
     async def probe(self) -> None:
         """One request through the patched server."""
         await self._flow.probe()
+
+    async def take_over(self) -> None:
+        """Steer, though another console does."""
+        await self._flow.change("steer.take", {}, str)
 
     async def reconnect_now(self) -> None:
         """Do not wait for the next try."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import secrets
 import time
+from typing import Any, TypeVar
 
 from eagle3_console import judge, units
 from eagle3_console.errors import BoxRefused, ServerFailed
@@ -29,6 +31,8 @@ from eagle3_remote.protocol import (
     VerifyQuery,
     VerifyReport,
 )
+
+T = TypeVar("T")
 
 PROBE_TOKENS = 19
 """As many as the hand-made run sent: 19 sent must be 19 dumped, 0 cached."""
@@ -73,6 +77,14 @@ class Flow:
         self.plan = plan
         self.emit = emit
         self.watcher = Watcher(session, emit, {"output": plan.out} if plan.out else {}, log)
+
+    async def change(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
+        """A call that changes the box. It is done once: when its answer is lost with the link, it is asked for again.
+
+        Raises:
+            BoxRefused: among others, because another console steers.
+        """
+        return await self.watcher.call(method, params, kind, wait, key=secrets.token_hex(8))
 
     async def run(self) -> RunResult:
         """Everything from the doctor to the report.
@@ -155,7 +167,7 @@ class Flow:
         """
         self._step("server", "running", "starting")
         spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
-        job = await self.session.call("server.start", spec, JobStatus, wait=PLAN_SECONDS)
+        job = await self.change("server.start", spec, JobStatus, wait=PLAN_SECONDS)
         await self._watch_server()
         return job
 
@@ -210,7 +222,7 @@ class Flow:
     async def server_stop(self) -> StopReport:
         """Stop the running server and prove that nothing of it is left."""
         self._narrate("stopping the server")
-        stopped = await self.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        stopped = await self.change("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         self._step("server", "todo", stopped.sentence)
         return stopped
 
@@ -218,7 +230,7 @@ class Flow:
         if job.state in (JobState.RUNNING, JobState.STARTING):
             self._narrate("stopping the server")
         try:
-            stopped = await self.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+            stopped = await self.change("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         except BoxRefused:
             return  # nothing of it lives
         if stopped.leftovers and not stopped.stopped:
@@ -232,7 +244,7 @@ class Flow:
             ServerFailed: not so; the sentence says what came back.
         """
         self._step("probe", "running")
-        probe = await self.watcher.call("server.probe", {"tokens": PROBE_TOKENS}, ProbeReport, wait=300)
+        probe = await self.change("server.probe", {"tokens": PROBE_TOKENS}, ProbeReport, wait=300)
         if not probe.ok:
             self._step("probe", "failed", probe.sentence)
             raise ServerFailed(f"The probe of the server on {self.session.where} failed: {probe.sentence}")
@@ -246,7 +258,7 @@ class Flow:
             BoxRefused: the box says why not.
         """
         self._step("extract", "running", "starting")
-        job = await self.session.call("extract.start", self.plan.extract(), JobStatus, wait=120)
+        job = await self.change("extract.start", self.plan.extract(), JobStatus, wait=120)
         await self._watch_server()
         return job
 
@@ -254,7 +266,7 @@ class Flow:
         """Ask the box to start our server again when it crashes, where the plan says so; it is asked again for a server
         that runs already, which changes nothing."""
         if self.plan.watch and not self.plan.server_url:
-            self._narrate(await self.session.call("server.watch", {"job": None, "on": True}, str))
+            self._narrate(await self.change("server.watch", {"job": None, "on": True}, str))
 
     async def extract_wait(self, job: JobStatus) -> ExtractStatus:
         """Watch an extraction until its job has ended.

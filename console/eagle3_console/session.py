@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import getpass
 import json
+import os
+import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from eagle3_console import release
 from eagle3_console.agent import AgentClient
-from eagle3_console.errors import AgentFault, BoxNotFit
+from eagle3_console.errors import AgentFault, BoxNotFit, ConsoleError
 from eagle3_console.link.base import Completed, Link
-from eagle3_console.link.errors import LinkLost
+from eagle3_console.link.errors import LinkError, LinkLost
 from eagle3_remote import protocol
 
 T = TypeVar("T")
@@ -60,10 +65,29 @@ class Session:
         where: what a person calls the box.
         box_home: where releases and runs lie on the box; empty: ``~/.eagle3-console``.
         python: a Python on the box to try first.
+        name: who this console is to the others; empty: ``user@machine``.
+        readonly: have the box refuse whatever would change something.
+        take_over: steer though another console does, from the first change on.
     """
 
-    def __init__(self, dial: Dial, where: str, *, box_home: str = "", python: str = "") -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        where: str,
+        *,
+        box_home: str = "",
+        python: str = "",
+        name: str = "",
+        readonly: bool = False,
+        take_over: bool = False,
+    ) -> None:
         self.where = where
+        self.readonly = readonly
+        self._name = name or console_name()
+        self._id = secrets.token_hex(8)
+        self._take_over = take_over
+        self._changed = False
+        self._sent = False
         self._dial = dial
         self._box_home = box_home
         self._python = python
@@ -103,6 +127,13 @@ class Session:
         if link is not None:
             await link.close()
 
+    async def leave(self) -> None:
+        """Let others steer, and drop the link."""
+        if self._changed and self._agent is not None:
+            with contextlib.suppress(LinkError, ConsoleError):
+                await self._agent.call("steer.release", {}, str, wait=5)
+        await self.drop()
+
     async def doctor(self, query: protocol.DoctorQuery) -> protocol.Facts:
         """What the box tells of itself and of the paths asked for. Leaves nothing on the box.
 
@@ -132,12 +163,14 @@ class Session:
         if word == "need":
             word, path = await self._bootstrap(python, wanted.sha256, wanted.payload)
             uploaded = len(wanted.payload)
+            self._sent = True
         if word not in ("have", "done"):
             raise BoxNotFit(f"The release cannot be put on {self.where}: {path}")
         return Deployment(path, wanted.sha256, uploaded)
 
     async def attach(self) -> protocol.Hello:
-        """Deploy where needed and start an agent; a running one of this session is used again."""
+        """Deploy where needed and start an agent; a running one of this session is used again. Where a release was sent,
+        those that nothing uses any more are removed."""
         async with self._attaching:  # two callers at once share one agent
             if self._agent is not None and self.hello is not None:
                 return self.hello
@@ -145,14 +178,27 @@ class Session:
             script, argv = AgentClient.command(await self._python_for_us(), deployed.path)
             script = 'EAGLE3_HOME="$4"; export EAGLE3_HOME; ' + script if self._box_home else script
             channel = await self.link.open(script, argv=(*argv, self._box_home) if self._box_home else argv)
-            self._agent, self.hello = await AgentClient.start(channel, self.where)
+            who = {"console": self._name, "id": self._id, "readonly": self.readonly, "take_over": self._take_over}
+            self._agent, self.hello = await AgentClient.start(channel, self.where, who=who)
+            if self._sent and not self.readonly:
+                self._sent = False
+                await self._agent.call("releases.clean", {}, list)
             return self.hello
 
-    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
-        """One call of the agent; see `AgentClient.call`."""
+    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
+        """One call of the agent; see `AgentClient.call`.
+
+        Args:
+            key: of a call that changes the box: made again with the same key, it is done once.
+        """
         await self.attach()
         assert self._agent is not None
-        return await self._agent.call(method, params, kind, wait)
+        if key:
+            self._changed = True
+        answer = await self._agent.call(method, params, kind, wait, key)
+        if key:
+            self._take_over = False  # it was: a new agent of ours shall not do it again to whoever took over since
+        return answer
 
     async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
         """One call of the agent whose result is a list."""
@@ -187,6 +233,15 @@ class Session:
             return "error", done.stderr.decode(errors="replace").strip() or _tail(done)
         word, _, path = lines[-1].partition(" ")
         return word, path
+
+
+def console_name() -> str:
+    """``user@machine`` of the person at this console."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname().partition('.')[0]}"
 
 
 def _tail(done: Completed) -> str:

@@ -71,8 +71,11 @@ class Watcher:
         """Shake hands with the agent, deploying it where it is not there yet; a lost link is dialled again."""
         self._emit(Greeted(await self.call("hello", {"protocol": PROTOCOL_VERSION}, Hello)))
 
-    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> T:
+    async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """A call that may be made twice without harm: when the link is lost it is made again on the next one.
+
+        Args:
+            key: of a call that changes the box, for the box to know it again; see `Session.call`.
 
         Raises:
             LinkError: login or host key refused while dialling again: not retried, a lockout would be our doing.
@@ -80,7 +83,7 @@ class Watcher:
         while True:
             dialled = self._dialled
             try:
-                return await self.session.call(method, params, kind, wait)
+                return await self.session.call(method, params, kind, wait, key)
             except (LinkError, AgentSilent) as lost:
                 await self._reconnect(lost, dialled)
 

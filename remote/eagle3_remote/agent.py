@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from eagle3_remote import __version__
 from eagle3_remote.array.control import ArrayControl
-from eagle3_remote.box import doctor, identity
+from eagle3_remote.box import doctor, identity, releases
 from eagle3_remote.box.complete import complete
 from eagle3_remote.box.gauges import GaugeReader
 from eagle3_remote.box.looks import Looker
@@ -29,13 +29,15 @@ from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.export.exporting import ExportControl
 from eagle3_remote.extract.extraction import ExtractControl
 from eagle3_remote.extract.merging import MergeControl
-from eagle3_remote.job import jobs, work
+from eagle3_remote.job import cleaning, jobs, work
+from eagle3_remote.once import once
 from eagle3_remote.protocol import (
     PROTOCOL_VERSION,
     ArraySpec,
     ArrayStatus,
     BenchReport,
     BenchSpec,
+    CleanSpec,
     ExportSpec,
     ExtractSpec,
     ExtractStatus,
@@ -63,6 +65,7 @@ from eagle3_remote.server.metrics import MetricsReader
 from eagle3_remote.server.serverinfo import extra_key_works
 from eagle3_remote.server.status import StatusReader
 from eagle3_remote.serverlog.logtail import read_chunk
+from eagle3_remote.steering import Console, Lease
 
 T = TypeVar("T")
 
@@ -80,8 +83,20 @@ FINISH = (
     "array.submit",
     "array.stop",
     "merge",
+    "jobs.clean",
 )
 """Calls that change the box: finished even when the console is gone meanwhile."""
+
+
+CHANGES = (
+    *FINISH,
+    "server.watch",
+    "server.probe",
+    "server.bench",
+    "extract.plan",
+    "vocab-map",
+)
+"""Calls that change the box or give its server work: one console at a time makes them."""
 
 
 def box_home() -> Path:
@@ -110,9 +125,26 @@ class Agent:
         self._merge = MergeControl(home, release)
         self._array = ArrayControl(home, release)
         self._looker = Looker(release)
+        self._lease = Lease(home)
+        self._console = Console()
+        self._take_over = False
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
+        every = self._methods()
+        return {**every, **{name: self._steered(every[name]) for name in CHANGES}}
+
+    def _steered(self, handler: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+        def call(params: Mapping[str, Any]) -> Any:
+            only_asks = params.get("dry_run") is True or params.get("go") is False
+            if not only_asks:
+                self._lease.claim(self._console, take_over=self._take_over)
+                self._take_over = False  # once: who is taken over from then on is asked again
+            return handler(params)
+
+        return call
+
+    def _methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         return {
             "hello": self.hello,
             "snapshot": self.snapshot,
@@ -153,6 +185,14 @@ class Agent:
             "array.stop": lambda params: encode(self._array.stop(_maybe(params, "out"))),
             "work": lambda params: encode(work.status(self._home, _need(params, "job", str))),
             "jobs.list": self.jobs_list,
+            "jobs.records": lambda params: encode(cleaning.records(self._home)),
+            "jobs.show": lambda params: encode(
+                cleaning.show(self._home, _need(params, "job", str), _need(params, "lines", int))
+            ),
+            "jobs.clean": lambda params: encode(cleaning.clean(self._home, _message(CleanSpec, params))),
+            "steer.take": lambda params: self.steer(take=True),
+            "steer.release": lambda params: self.steer(take=False),
+            "releases.clean": lambda params: [path.name for path in releases.collect(self._home)],
             "log.read": self.log_read,
         }
 
@@ -167,6 +207,10 @@ class Agent:
             raise Refused(
                 f"This release speaks protocol {PROTOCOL_VERSION}, the console {wanted}: let the console deploy its own."
             )
+        name = _maybe(params, "console")
+        if name is not None:  # a greeting that only looks whether we live says nothing of who greets
+            self._console = Console(name, _need(params, "id", str), _need(params, "readonly", bool))
+            self._take_over = _need(params, "take_over", bool)
         return encode(
             Hello(
                 protocol=PROTOCOL_VERSION,
@@ -180,6 +224,14 @@ class Agent:
                 clock=time.time(),
             )
         )
+
+    def steer(self, *, take: bool) -> str:
+        """Steer from this console, or leave it to others. A sentence."""
+        if take:
+            self._lease.claim(self._console, take_over=True)
+            return "This console steers now."
+        self._lease.release(self._console)
+        return "This console does not steer."
 
     def snapshot(self, params: Mapping[str, Any]) -> Any:
         """The whole truth: box, server, extraction."""
@@ -199,7 +251,10 @@ class Agent:
         array = self._newest_array(extract)
         if array is not None:
             extract = array.total
-        return encode(Snapshot(time.time(), self._gauges.read(paths), server, extract, self._foreign.seen(), array))
+        steering = self._lease.look(self._console)
+        return encode(
+            Snapshot(time.time(), self._gauges.read(paths), server, extract, self._foreign.seen(), array, steering)
+        )
 
     def _newest_array(self, extract: ExtractStatus | None) -> ArrayStatus | None:
         """The last array, where no extraction was started on this box itself since."""
@@ -295,6 +350,7 @@ def main() -> None:
     os.dup2(null, 0)
     os.close(null)
     release = Path(__file__).resolve().parent.parent
+    releases.hold(release)  # until we end: whoever removes unused releases sees it
     agent = Agent(box_home(), release)
-    Connection(agent.methods(), FINISH).serve(source, out)
+    Connection(agent.methods(), FINISH, lambda key, call: once(box_home(), key, call)).serve(source, out)
     os._exit(0)  # reads that were abandoned with the console do not hold the process

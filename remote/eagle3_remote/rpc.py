@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, BinaryIO
 
+from eagle3_remote.once import is_key
 from eagle3_remote.protocol import (
     E_INTERNAL,
     E_METHOD,
@@ -26,6 +27,8 @@ from eagle3_remote.protocol import (
 
 Handler = Callable[[Mapping[str, Any]], Any]
 """Takes the params object, gives plain JSON values."""
+Once = Callable[[str, Callable[[], Any]], Any]
+"""Takes a request's key and the call; does it, unless it was done under that key."""
 
 MAX_CALLS = 32
 """Calls in progress at once; more are refused, so that a console gone wild cannot exhaust the box."""
@@ -49,10 +52,12 @@ class Connection:
     Args:
         methods: what can be called.
         finish: methods that change the box: one that has begun is brought to its end even when the console is gone.
+        once: how requests that have a ``key`` are done; `None`: as those without.
     """
 
-    def __init__(self, methods: Mapping[str, Handler], finish: Collection[str] = ()) -> None:
+    def __init__(self, methods: Mapping[str, Handler], finish: Collection[str] = (), once: Once | None = None) -> None:
         self._methods = methods
+        self._once = once
         self._finish = frozenset(finish)
         self._write_lock = threading.Lock()
         self._calls: dict[threading.Thread, str] = {}
@@ -98,6 +103,12 @@ class Connection:
         if handler is None:
             self._error(call_id, E_METHOD, f"there is no method {request['method'][:100]!r}")
             return
+        key = request.get("key")
+        if key is not None and not is_key(key):
+            self._error(call_id, E_REQUEST, "the key must be 16 to 64 hex digits")
+            return
+        if key is not None and self._once is not None:
+            handler = _keyed(self._once, key, handler)
         self._spawn(request["method"], handler, params, call_id)
 
     def _spawn(self, method: str, handler: Handler, params: Mapping[str, Any], call_id: int | str | None) -> None:
@@ -148,6 +159,10 @@ class Connection:
                 self._out.flush()
             except (OSError, ValueError):
                 pass  # the console is gone; the end of its input will tell
+
+
+def _keyed(once: Once, key: str, handler: Handler) -> Handler:
+    return lambda params: once(key, lambda: handler(params))
 
 
 def _internal(call_id: Any, message: str) -> bytes:

@@ -102,9 +102,9 @@ async def test_beside_a_server_that_cannot_be_ended_none_is_started(
     flow = Restart(home)
     call = flow.session.call
 
-    async def stuck(method: str, params: Any, kind: Any, wait: float = 60.0) -> Any:
+    async def stuck(method: str, params: Any, kind: Any, wait: float = 60.0, key: str = "") -> Any:
         if method != "server.stop":
-            return await call(method, params, kind, wait)
+            return await call(method, params, kind, wait, key)
         return StopReport("server-x", False, "Job server-x did not end: pid 7 (python) still lives.", ("pid 7",))
 
     monkeypatch.setattr(flow.session, "call", stuck)

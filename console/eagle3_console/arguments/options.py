@@ -32,6 +32,11 @@ def link_options() -> argparse.ArgumentParser:
     group.add_argument(
         "--box-dir", metavar="DIR", default="", help="where our files go on the box (default ~/.eagle3-console)"
     )
+    group.add_argument(
+        "--take-over",
+        action="store_true",
+        help="change the box though another console steers it; from then on this one does",
+    )
     return options
 
 

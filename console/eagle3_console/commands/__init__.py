@@ -15,6 +15,7 @@ from eagle3_console.commands import (
     extract,
     forecast,
     job,
+    jobs,
     log,
     merge,
     profile,
@@ -40,6 +41,7 @@ _COMMANDS = (
     | dataset.COMMANDS
     | export.COMMANDS
     | space.COMMANDS
+    | jobs.COMMANDS
     | profile.COMMANDS
     | explain.COMMANDS
 )

@@ -28,7 +28,7 @@ async def submit(args: argparse.Namespace) -> int:
         extract = dataclasses.replace(flow.plan.extract(), final=server.final)
         spec = ArraySpec(server, extract, args.array, args.at_once, tuple(args.sbatch_arg))
         wish = {"spec": spec, "dry_run": args.dry_run}
-        submission = await flow.session.call("array.submit", wish, Submission, wait=_SUBMIT_SECONDS)
+        submission = await flow.change("array.submit", wish, Submission, wait=_SUBMIT_SECONDS)
         if args.json:
             print_json(submission)
         elif args.dry_run:
@@ -61,7 +61,7 @@ async def status(flow: Flow, args: argparse.Namespace) -> int:
 
 async def stop(flow: Flow, args: argparse.Namespace) -> int:
     """Waiting tasks leave the queue, running ones finish what is in flight."""
-    stopped = await flow.session.call("array.stop", {"out": args.array or None}, StopReport, wait=_SUBMIT_SECONDS)
+    stopped = await flow.change("array.stop", {"out": args.array or None}, StopReport, wait=_SUBMIT_SECONDS)
     return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
 
 

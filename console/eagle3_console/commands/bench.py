@@ -24,7 +24,7 @@ async def bench(args: argparse.Namespace) -> int:
         else:
             spec = BenchSpec(args.decode_tokens, args.prefill_tokens, args.repeats)
             flow.emit(Narration("measuring the server with one request at a time"))
-            report = await flow.session.call("server.bench", spec, BenchReport, wait=_WAIT)
+            report = await flow.change("server.bench", spec, BenchReport, wait=_WAIT)
         if args.json:
             print_json(report)
         else:

@@ -22,7 +22,14 @@ from eagle3_remote.protocol import Snapshot, StopReport
 def make_session(args: argparse.Namespace) -> Session:
     """A session for the host of a command line, not connected yet."""
     args = with_profile(args)
-    return Session(dialler(args), args.host, box_home=args.box_dir, python=args.python)
+    return Session(
+        dialler(args),
+        args.host,
+        box_home=args.box_dir,
+        python=args.python,
+        readonly=getattr(args, "readonly", False),
+        take_over=args.take_over,
+    )
 
 
 def make_plan(args: argparse.Namespace) -> Plan:
@@ -74,7 +81,7 @@ async def open_flow(
         await flow.watcher.connect()
         yield flow
     finally:
-        await flow.session.drop()
+        await flow.session.leave()
 
 
 async def snapshot(flow: Flow) -> Snapshot:

@@ -26,9 +26,9 @@ async def export(args: argparse.Namespace) -> int:
             python=args.python,
         )
         if args.stop:
-            stopped = await flow.session.call("export.stop", spec, StopReport, wait=120)
+            stopped = await flow.change("export.stop", spec, StopReport, wait=120)
             return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
-        job = await flow.session.call("export", spec, JobStatus)
+        job = await flow.change("export", spec, JobStatus)
         if args.no_wait:
             if args.json:
                 print_json(job)
@@ -42,7 +42,7 @@ async def vocab_map(args: argparse.Namespace) -> int:
     """Count tokens and choose a drafter's vocabulary."""
     async with open_flow(args) as flow:
         spec = VocabMapSpec(args.out, args.to, args.draft_vocab, args.target_model, args.python)
-        report = await flow.watcher.call("vocab-map", spec, VocabMapReport, wait=_COUNTING)
+        report = await flow.change("vocab-map", spec, VocabMapReport, wait=_COUNTING)
         if args.json:
             print_json(report)
         else:

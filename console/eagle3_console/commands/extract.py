@@ -43,7 +43,7 @@ async def extract_stop(args: argparse.Namespace) -> int:
     async with open_flow(args) as flow:
         if args.array or (await snapshot(flow)).array is not None:
             return await array.stop(flow, args)
-        stopped = await flow.session.call("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        stopped = await flow.change("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
 
 

@@ -17,7 +17,7 @@ _SECONDS = 900.0
 async def plan(args: argparse.Namespace) -> int:
     """Print the forecast; 5 where the extraction would not start."""
     async with open_flow(args, "data", "out") as flow:
-        made = await flow.session.call("extract.plan", flow.plan.extract(), PlanReport, wait=_SECONDS)
+        made = await flow.change("extract.plan", flow.plan.extract(), PlanReport, wait=_SECONDS)
         if args.json:
             print_json(made)
         else:

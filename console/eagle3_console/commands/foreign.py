@@ -42,7 +42,7 @@ async def stop_foreign(args: argparse.Namespace) -> int:
         )
     async with open_flow(args) as flow:
         asked = {"pid": args.foreign, "confirm": args.confirm}
-        stopped = await flow.session.call("server.stop_foreign", asked, StopReport, wait=STOP_SECONDS)
+        stopped = await flow.change("server.stop_foreign", asked, StopReport, wait=STOP_SECONDS)
         return print_stop(stopped, args, ExitCode.SERVER_FAILED)
 
 

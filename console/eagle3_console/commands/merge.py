@@ -15,7 +15,7 @@ async def merge(args: argparse.Namespace) -> int:
     """Join; the job on the box goes on without this console."""
     async with open_flow(args) as flow:
         spec = MergeSpec(args.out, tuple(args.paths), args.by, args.python)
-        job = await flow.session.call("merge", spec, JobStatus)
+        job = await flow.change("merge", spec, JobStatus)
         if args.no_wait:
             if args.json:
                 print_json(job)

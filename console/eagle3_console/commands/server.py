@@ -87,7 +87,7 @@ async def server_stop(args: argparse.Namespace) -> int:
     if args.foreign is not None:
         return await foreign.stop_foreign(args)
     async with open_flow(args) as flow:
-        stopped = await flow.session.call("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        stopped = await flow.change("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         return print_stop(stopped, args, ExitCode.SERVER_FAILED)
 
 

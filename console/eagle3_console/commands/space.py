@@ -48,13 +48,13 @@ async def reclaim(args: argparse.Namespace) -> int:
     """Remove one folder that was shown, or watch its removal again."""
     if args.stop:
         async with open_flow(args) as flow:
-            stopped = await flow.session.call("space.stop", {"path": args.path.rstrip("/")}, StopReport)
+            stopped = await flow.change("space.stop", {"path": args.path.rstrip("/")}, StopReport)
             return print_stop(stopped, args, ExitCode.BOX_NOT_FIT)
     name = os.path.basename(args.path.rstrip("/"))
     confirm = args.confirm or _ask(name, args.host)
     async with open_flow(args) as flow:
         spec = ReclaimSpec(args.path.rstrip("/"), confirm)
-        job = await flow.session.call("space.reclaim", spec, JobStatus)
+        job = await flow.change("space.reclaim", spec, JobStatus)
         if args.no_wait:
             if args.json:
                 print_json(job)

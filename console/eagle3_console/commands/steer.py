@@ -14,7 +14,7 @@ async def steer(args: argparse.Namespace) -> int:
     """Note the wish on the box; the extraction follows within a second, and no console is needed for it."""
     async with open_flow(args) as flow:
         wish = ExtractWish(args.action, getattr(args, "tokens", 0))
-        report = await flow.session.call("extract.control", wish, ControlReport)
+        report = await flow.change("extract.control", wish, ControlReport)
         if args.json:
             print_json(report)
         else:

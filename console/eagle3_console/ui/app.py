@@ -95,7 +95,7 @@ class ConsoleApp(BoxActions, LogActions):
 
     def _draw(self) -> None:
         self.dashboard.show(self.state, self.wall())
-        keys = tuple(self.check_action(action, ()) for action in (*ACTS, "reconnect"))
+        keys = tuple(self.check_action(action, ()) for action in (*ACTS, "reconnect", "take_over"))
         if keys != self._keys:
             # Only then: the footer is built anew each time.
             self._keys = keys

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from eagle3_console.alerts import SERVING
+from eagle3_console.ui import steering
 from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.ui.keys import ACTS
@@ -22,11 +23,13 @@ class BoxActions(ConsoleBase):
         live = self.state.connection.live
         if action == "reconnect":
             return not live
+        if action == "take_over":
+            return live and not self.readonly and steering.other(self.state) is not None
         if action not in ACTS:
             return True
         if not live:
             return False
-        if self.readonly:
+        if self.readonly or steering.other(self.state) is not None:
             return None
         return True if self._possible(action) else None
 
@@ -86,8 +89,15 @@ class BoxActions(ConsoleBase):
             self.act("extraction start", lambda: self.controller.extract_start(extra_key=True))
         elif answer == "server-stop":
             self.act("server stop", self.controller.server_stop)
+        elif answer == "take-over":
+            self.act("take over", self.controller.take_over)
         elif answer == "extract-stop":
             self.act("extraction stop", self.controller.extract_stop)
+
+    def action_take_over(self) -> None:
+        """Ask, then steer instead of the other console."""
+        losses = steering.take_over_losses(self.state, self.wall())
+        self._ask("Take over steering?", [Choice("take-over", "T", "Take over", losses)])
 
     def action_extract_start(self) -> None:
         """Start or resume the extraction; where the radix cache is on, ask how."""

@@ -41,6 +41,9 @@ class Controller(Protocol):
     async def probe(self) -> None:
         """Send one request through the patched server and check what comes back."""
 
+    async def take_over(self) -> None:
+        """Steer the box from here, though another console does."""
+
     async def reconnect_now(self) -> None:
         """Do not wait for the next try."""
 

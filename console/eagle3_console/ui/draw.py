@@ -13,6 +13,7 @@ from eagle3_console.alerts import ranks
 from eagle3_console.events import Alert, Level, Status
 from eagle3_console.printable import safe
 from eagle3_console.state import ConsoleState
+from eagle3_console.ui import steering
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_remote.protocol import STARTING
 
@@ -90,6 +91,8 @@ def draw_header(view: View, target: str, readonly: bool) -> Content:
     name = words((f" {target}", "bold"), "  ")
     if readonly:
         name = name + words(("read-only", "reverse"), "  ")
+    if steerer := steering.words(state, view.now):
+        name = name + words((steerer, "reverse"), "  ")
     if not connection.live:
         as_of = f"  shown as of {units.clock(state.as_of)}" if state.as_of is not None else ""
         lost = words((f"{glyphs.lost} {connection.word}", "bold $text-warning"), as_of)

@@ -31,6 +31,7 @@ KEYS = (
     Key("probe", "t", "t", "probe", "probe", "send one test request and check its rows", True),
     Key("extract.start", "e", "e", "extract_start", "extract", "start or resume the extraction", True),
     Key("stop", "x", "x", "stop", "stop", "stop the extraction or the server (asks which)", True),
+    Key("take.over", "T", "T", "take_over", "take over", "steer this box though another console does (asks)", True),
     Key("reconnect", "r", "r", "reconnect", "reconnect", "reconnect now, without waiting for the next try", True),
     Key("log.search", "slash", "/", "search", "search", "search the log; n next match, N previous", True),
     Key("log.next", "n", "n", "match(1)", "next", "next match in the log"),

@@ -5,7 +5,7 @@ The agent speaks JSON-RPC 2.0, one object a line, over its stdin and stdout. Cal
 ===================  ==============================================================  =========================
 method               params                                                          result
 ===================  ==============================================================  =========================
-hello                protocol: int                                                   `Hello`
+hello                protocol: int; console: `user@laptop`, id, readonly, take_over  `Hello`
 snapshot             paths: dict[label, path]                                        `Snapshot`
 doctor               `DoctorQuery`                                                   `Facts`
 path.complete        `PathQuery`                                                     `PathList`
@@ -38,8 +38,17 @@ export               `ExportSpec`                                               
 export.stop          `ExportSpec`                                                    `StopReport`
 vocab-map            `VocabMapSpec`                                                  `VocabMapReport`
 jobs.list            kind: str | null                                                list of `JobStatus`
+jobs.records         {}                                                              list of `JobRecord`
+jobs.show            job: str, lines: int                                            `JobDetail`
+jobs.clean           `CleanSpec`                                                     `CleanReport`
+releases.clean       {}                                                              list of names that are gone
+steer.take           {}                                                              a sentence (str)
+steer.release        {}                                                              a sentence (str)
 log.read             job: str, inode: int, offset: int, limit: int                   `LogChunk`
 ===================  ==============================================================  =========================
+
+A request may have a ``key`` beside ``id`` (hex): a call that changes the box is done once a key, however often it is asked for
+(`eagle3_remote.once`). Where another console steers, calls that change something are refused (`eagle3_remote.steering`).
 
 Everything is pulled: a console that is slow asks less often, and nothing is buffered for it.
 """
@@ -87,7 +96,16 @@ from eagle3_remote.protocol.extract import (
     VerifyReport,
 )
 from eagle3_remote.protocol.foreign import ForeignServer, Patched
-from eagle3_remote.protocol.jobs import JobState, JobStatus, LogChunk, StopReport
+from eagle3_remote.protocol.jobs import (
+    CleanReport,
+    CleanSpec,
+    JobDetail,
+    JobRecord,
+    JobState,
+    JobStatus,
+    LogChunk,
+    StopReport,
+)
 from eagle3_remote.protocol.paths import (
     DataLook,
     DatasetLook,
@@ -114,7 +132,7 @@ from eagle3_remote.protocol.server import (
     ServerSpec,
     ServerStatus,
 )
-from eagle3_remote.protocol.snapshot import Snapshot
+from eagle3_remote.protocol.snapshot import Snapshot, Steering
 from eagle3_remote.protocol.stack import ProcessStack, StackReport
 
 PROTOCOL_VERSION = 1
@@ -142,6 +160,8 @@ __all__ = [
     "BenchReport",
     "BenchRun",
     "BenchSpec",
+    "CleanReport",
+    "CleanSpec",
     "ControlReport",
     "DataLook",
     "DatasetLook",
@@ -160,6 +180,8 @@ __all__ = [
     "Gauges",
     "Gpu",
     "Hello",
+    "JobDetail",
+    "JobRecord",
     "JobState",
     "JobStatus",
     "LaunchPlan",
@@ -198,6 +220,7 @@ __all__ = [
     "SpaceQuery",
     "SpaceReport",
     "StackReport",
+    "Steering",
     "StopReport",
     "Submission",
     "TaskState",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from typing import Any
 
 
 class JobState(str, enum.Enum):
@@ -32,6 +33,69 @@ class JobStatus:
     log_path: str
     log_size: int
     log_inode: int
+
+
+@dataclasses.dataclass(frozen=True)
+class JobRecord:
+    """One line of the list of jobs."""
+
+    status: JobStatus
+    words: str
+    """How it is, in words: ``running``, ``finished (exit code 0)``, ``killed by signal 9`` ..."""
+    size: int
+    """Bytes of its run folder, the log among them."""
+    release: str
+    """Name of the release folder that it was started from; the whole path where that lies elsewhere."""
+    needed: str = ""
+    """Why cleaning leaves it, a clause; empty: it may go."""
+
+
+@dataclasses.dataclass(frozen=True)
+class JobDetail:
+    """Everything about one job. Secrets read `eagle3_remote.protocol.secret.HIDDEN`."""
+
+    record: JobRecord
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    """What was set on top of the environment that the agent had."""
+    cwd: str
+    release: str
+    ended: str
+    """How it ended, a sentence; of one that has not, how it is."""
+    message: dict[str, Any]
+    """What was asked for."""
+    last_lines: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class CleanSpec:
+    """Which ended jobs' run folders are to go, and whether they are to go now. What is needed or lives never goes."""
+
+    ids: tuple[str, ...] = ()
+    """Only these; empty: by the two rules below, which both must hold."""
+    older_than: float = 0.0
+    """Seconds since the end."""
+    keep: int = 0
+    """So many of each kind stay, the newest."""
+    go: bool = False
+    """False: only say what would go."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CleanReport:
+    """What went (or would go)."""
+
+    gone: bool
+    """Whether it was done."""
+    jobs: tuple[JobRecord, ...]
+    kept: tuple[JobRecord, ...]
+    """Those that a rule or an id named and that stay because they are `JobRecord.needed`."""
+    releases: tuple[str, ...]
+    """Release folders that no job and no agent uses."""
+    bytes: int
+    """Of the run folders and releases together."""
+    problems: tuple[str, ...] = ()
+    """Sentences: what could not be removed."""
 
 
 @dataclasses.dataclass(frozen=True)

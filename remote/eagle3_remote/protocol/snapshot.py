@@ -12,6 +12,18 @@ from eagle3_remote.protocol.server import ServerStatus
 
 
 @dataclasses.dataclass(frozen=True)
+class Steering:
+    """The console that steers the box."""
+
+    name: str
+    """``user@laptop``."""
+    since: float
+    """Unix seconds, the box's clock."""
+    mine: bool
+    """Whether it is the one that asked."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Snapshot:
     """The whole truth in one message."""
 
@@ -23,3 +35,5 @@ class Snapshot:
     """SGLang servers on the box that are no jobs of ours."""
     array: ArrayStatus | None = None
     """The Slurm array, where the last thing that was started is one; `extract` is its sum then."""
+    steering: Steering | None = None
+    """`None`: nobody does, and the first that changes something will."""

@@ -1,0 +1,72 @@
+"""The one rule by which something is a secret, and how it is hidden. Pure, for both sides.
+
+A secret has a name that says so: a variable (``HF_TOKEN``, ``AWS_SECRET_ACCESS_KEY``) or an argument (``--api-key``); or it is
+an address with a password in it. What is hidden reads `HIDDEN`, and a `HIDDEN` that comes back to the box means "as it was".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+HIDDEN = "(left out)"
+
+_WORDS = frozenset(
+    ("TOKEN", "KEY", "SECRET", "SECRETS", "PASSWORD", "PASSWD", "PASSPHRASE", "PASS", "PWD", "AUTH", "CREDENTIAL")
+) | frozenset(("CREDENTIALS", "WEBHOOK", "COOKIE", "BEARER"))
+_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY")
+"""Of a word that is written together: ``HFTOKEN``. ``TOKENS`` are counted and ``TOKENIZER`` is a file: no secrets."""
+_NOT_VARIABLES = frozenset(("PWD", "OLDPWD"))
+"""The shell's own names for a directory."""
+_ENDS_A_FLAG = re.compile(r"(^|-)(token|secret|password|passwd|passphrase|credentials?|webhook|auth|key(-[a-z])?)$")
+_WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+
+
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether a variable is a secret, by its name or because its value is an address with a password."""
+    words = re.split(r"[^A-Z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).upper())
+    named = name not in _NOT_VARIABLES and any(word in _WORDS or word.endswith(_ENDINGS) for word in words)
+    return named or _WITH_PASSWORD.search(value) is not None
+
+
+def is_secret_flag(flag: str) -> bool:
+    """Whether an argument's value is a secret: ``--api-key``, but not ``--max-total-tokens`` or ``--ssl-keyfile``."""
+    return flag.startswith("--") and _ENDS_A_FLAG.search(flag.lower().replace("_", "-")) is not None
+
+
+def hide_env(env: Mapping[str, str]) -> dict[str, str]:
+    """The variables, those that are secrets with `HIDDEN` for a value."""
+    return {name: HIDDEN if value and is_secret(name, value) else value for name, value in env.items()}
+
+
+def hide_argv(words: Iterable[str]) -> tuple[str, ...]:
+    """A command line, with `HIDDEN` for every secret value: ``--api-key K``, ``--api-key=K``, ``HF_TOKEN=K``."""
+    out: list[str] = []
+    hide = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if hide and not word.startswith("--"):
+            out.append(HIDDEN)
+        elif equals and (is_secret_flag(name) or (name.isidentifier() and is_secret(name, value))):
+            out.append(f"{name}={HIDDEN}")
+        else:
+            out.append(HIDDEN if _WITH_PASSWORD.search(word) else word)
+        hide = not equals and is_secret_flag(word)
+    return tuple(out)
+
+
+def values_of(env: Mapping[str, str], words: Sequence[str]) -> list[str]:
+    """The secret values themselves, the longest first."""
+    found = {value for name, value in env.items() if is_secret(name, value)}
+    for word, shown in zip(words, hide_argv(words), strict=True):
+        if word != shown:
+            found.add(word.removeprefix(shown.removesuffix(HIDDEN)))
+    return sorted(found - {"", HIDDEN}, key=len, reverse=True)
+
+
+def hide_text(text: str, values: Iterable[str]) -> str:
+    """A text without these values, and without passwords in addresses."""
+    for value in values:
+        if len(value) >= 4:  # a shorter one would blot out half of the text and is no secret
+            text = text.replace(value, HIDDEN)
+    return _WITH_PASSWORD.sub(f"://{HIDDEN}@", text)

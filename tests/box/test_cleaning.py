@@ -1,0 +1,243 @@
+"""What is removed of ended jobs and unused releases, and what never is."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from eagle3_remote.box import bootstrap, releases
+from eagle3_remote.job import cleaning, jobs, stopping
+from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, StopReport, decode
+from eagle3_remote.server import dumpdir
+from tests.box.client import Answered, agent, make_release, until
+
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+DAY = 86400.0
+
+
+def start(home: Path, release: Path, kind: str, code: str = "pass", **message: object) -> jobs.Job:
+    job = jobs.start(home, release, jobs.new_id(kind), [sys.executable, "-u", "-c", code], {}, message)
+    if code == "pass":
+        until(lambda: jobs.state_of(job) is JobState.FINISHED and not jobs.lock_held(job))
+    return job
+
+
+def aged(job: jobs.Job, days: float) -> jobs.Job:
+    """As if it had ended so long ago."""
+    spec = json.loads((job.run_dir / "spec.json").read_text())
+    (job.run_dir / "spec.json").write_text(json.dumps({**spec, "created_at": spec["created_at"] - days * DAY}))
+    for path in job.run_dir.iterdir():
+        os.utime(path, (time.time() - days * DAY,) * 2)
+    return job
+
+
+def ids(records: tuple[JobRecord, ...]) -> set[str]:
+    return {record.status.id for record in records}
+
+
+def put_release(home: Path, number: int, source: Path | None = None, age: float = 2 * DAY) -> Path:
+    """A complete release as the bootstrap leaves it; old enough to go."""
+    path = home / "releases" / f"{number:064x}"
+    if source is None:
+        path.mkdir(parents=True)
+    else:
+        shutil.copytree(source, path)
+    stamp = path / bootstrap.STAMP
+    stamp.write_text(path.name)
+    os.utime(stamp, (time.time() - age + number,) * 2)
+    return path
+
+
+def test_every_job_in_words(home: Path, release: Path) -> None:
+    server = start(home, release, "server", "import sys; sys.exit(3)", model="m", python="p")
+    killed = start(home, release, "merge", "import os; os.kill(os.getpid(), 9)")
+    until(lambda: {jobs.state_of(one) for one in (server, killed)} == {JobState.FINISHED})
+    running = start(home, release, "extract", SLEEP, data="d", out="/no/such/out")
+    until(lambda: running.log_path.read_bytes() == b"up\n")
+    with agent(release, home) as one:
+        records = [decode(JobRecord, record) for record in one.call("jobs.records")]
+        assert [record.status.id for record in records] == [running.id, killed.id, server.id]
+        assert [record.words for record in records] == [
+            "running",
+            "killed by signal 9 (SIGKILL)",
+            "finished (exit code 3)",
+        ]
+        assert all(record.size > record.status.log_size for record in records)
+        assert {record.release for record in records} == {str(release)}
+        detail = one.ask(JobDetail, "jobs.show", job=running.id, lines=5)
+        assert (detail.last_lines, detail.cwd, detail.message["out"]) == (("up",), "/", "/no/such/out")
+        assert f"runs as process {detail.record.status.pid}" in detail.ended
+        one.ask(StopReport, "extract.stop", job=None)
+        detail = one.ask(JobDetail, "jobs.show", job=running.id, lines=5)
+        assert detail.record.words == "stopped by signal 15 (SIGTERM)"
+        assert "had been asked for" in detail.ended
+        with pytest.raises(Answered, match="There is no job extract-x"):
+            one.call("jobs.show", job="extract-x", lines=1)
+        with pytest.raises(Answered, match="'jobs list' shows"):
+            one.call("jobs.clean", ids=["extract-x"], go=True)
+
+
+def test_only_what_is_old_and_not_needed_goes_and_only_when_told(home: Path, release: Path) -> None:
+    old = [aged(start(home, release, "merge"), days) for days in (40, 30, 20, 10)]
+    young = start(home, release, "merge")
+    rule = CleanSpec(older_than=7 * DAY, keep=2)
+    planned = cleaning.clean(home, rule)
+    assert (planned.gone, ids(planned.jobs)) == (
+        False,
+        {job.id for job in old[:3]},
+    )  # young and the 10 days old one are 2
+    assert {job.id for job in jobs.everything(home)} == {job.id for job in (*old, young)}
+    done = cleaning.clean(home, CleanSpec(ids=tuple(ids(planned.jobs)), go=True))
+    assert (done.gone, ids(done.jobs), done.problems) == (True, ids(planned.jobs), ())
+    assert done.bytes == planned.bytes > 0
+    assert {job.id for job in jobs.everything(home)} == {old[3].id, young.id}
+    assert {path.name for path in jobs.runs_dir(home).iterdir()} == {old[3].id, young.id, ".lock"}
+
+
+@pytest.mark.parametrize("how", ["by rule", "by id"])
+def test_what_runs_or_is_needed_never_goes(home: Path, release: Path, tmp_path: Path, how: str) -> None:
+    dataset, dumps = tmp_path / "data", tmp_path / "dumps"
+    dataset.mkdir()
+    dumps.mkdir()
+    with_dumps = start(home, release, "server", model="m", python="p")
+    spec = json.loads((with_dumps.run_dir / "spec.json").read_text())
+    (with_dumps.run_dir / "spec.json").write_text(json.dumps({**spec, "dump_dir": str(dumps)}))
+    (dumps / dumpdir.OWNER_FILE).write_text(json.dumps({"job": with_dumps.id}))
+    serving = start(home, release, "server", model="m", python="p")
+    useless = start(home, release, "server", model="m", python="p")
+    newest = start(home, release, "server", model="m", python="p")
+    earlier = start(home, release, "extract", data="d", out=str(dataset))
+    of_dataset = start(home, release, "extract", data="d", out=str(dataset))
+    of_nothing = start(home, release, "extract", data="d", out=str(tmp_path / "gone"))
+    running = jobs.start(
+        home,
+        release,
+        jobs.new_id("extract"),
+        [sys.executable, "-c", SLEEP],
+        {},
+        {"data": "d", "out": "/x"},
+        facts={"server_job": serving.id},
+    )
+    orphaned = start(home, release, "merge", "import os, time\nif os.fork() == 0: time.sleep(600)")
+    until(lambda: jobs.state_of(orphaned) is JobState.FINISHED)
+    everything = [with_dumps, serving, useless, newest, earlier, of_dataset, of_nothing, running, orphaned]
+    wish = CleanSpec(go=True) if how == "by rule" else CleanSpec(ids=tuple(job.id for job in everything), go=True)
+    try:
+        report = cleaning.clean(home, wish)
+        assert ids(report.jobs) == {useless.id, earlier.id, of_nothing.id}
+        needed = {record.status.id: record.needed for record in report.kept}
+        assert str(dumps) in needed[with_dumps.id]
+        assert running.id in needed[serving.id]
+        assert "newest server" in needed[newest.id]
+        assert str(dataset) in needed[of_dataset.id]
+        assert "still live" in needed[orphaned.id]
+        assert how == "by rule" or needed[running.id] == "it runs"
+        assert {job.id for job in jobs.everything(home)} == {job.id for job in everything} - ids(report.jobs)
+        assert jobs.state_of(running) is JobState.RUNNING
+    finally:
+        stopping.stop(running, grace=5)
+        stopping.stop(orphaned, grace=5)
+
+
+def test_a_cleaning_that_was_killed_leaves_no_half_job(home: Path, release: Path) -> None:
+    job = start(home, release, "merge")
+    half = jobs.runs_dir(home) / f".gone-{job.id}"
+    half.mkdir()
+    (half / "spec.json").write_text("{}")
+    assert [one.id for one in jobs.everything(home)] == [job.id]
+    assert ids(cleaning.clean(home, CleanSpec(go=True)).jobs) == {job.id}
+    assert [path.name for path in jobs.runs_dir(home).iterdir()] == [".lock"]
+
+
+def test_a_job_that_starts_meanwhile_is_not_removed_with_what_was_agreed_to(home: Path, release: Path) -> None:
+    job = start(home, release, "merge")
+    planned = cleaning.clean(home, CleanSpec())
+    later = start(home, release, "merge")
+    done = cleaning.clean(home, CleanSpec(ids=tuple(ids(planned.jobs)), go=True))
+    assert ids(done.jobs) == {job.id}
+    assert [one.id for one in jobs.everything(home)] == [later.id]
+
+
+def test_the_last_used_releases_and_young_ones_stay(home: Path) -> None:
+    made = [put_release(home, number) for number in range(6)]
+    assert releases.collect(home, keep=4) == made[:2]
+    assert {path.name for path in (home / "releases").iterdir()} == {path.name for path in made[2:]}
+    young = put_release(home, 7, age=0)
+    (home / "releases" / "notes").mkdir()
+    (home / "releases" / ("f" * 64)).mkdir()  # not complete: its next deploy makes it anew
+    assert set(releases.collect(home, keep=0)) == set(made[2:])
+    assert {path.name for path in (home / "releases").iterdir()} == {young.name, "notes", "f" * 64}
+
+
+def test_a_release_that_a_job_uses_stays_until_it_ended(home: Path, release: Path) -> None:
+    used, idle = put_release(home, 1, release), put_release(home, 2)
+    job = start(home, used, "extract", SLEEP, data="d", out="/x")
+    assert releases.collect(home, keep=0) == [idle]
+    supervisor = int(json.loads((job.run_dir / "pid.json").read_text())["supervisor_pid"])
+    os.kill(supervisor, signal.SIGKILL)  # nobody's command line names the release any more, the job's own spec does
+    assert releases.collect(home, keep=0) == []
+    stopping.stop(job, grace=5)
+    assert releases.collect(home, keep=0) == [used]
+
+
+@pytest.mark.parametrize("lock", [True, False], ids=["says so", "an older one that does not"])
+def test_a_release_that_an_agent_runs_from_stays_until_it_ended(home: Path, release: Path, lock: bool) -> None:
+    used, idle = put_release(home, 1, release), put_release(home, 2)
+    if not lock:
+        source = used / "eagle3_remote" / "agent.py"
+        text = source.read_text()
+        source.write_text(text.replace("    releases.hold(release)", "    pass #", 1))
+        assert source.read_text() != text
+    with agent(used, home / "another home") as one:
+        one.call("jobs.list", kind=None)
+        assert releases.collect(home, keep=0) == [idle]
+    assert releases.collect(home, keep=0) == [used]
+
+
+def test_an_agent_that_hides_its_command_line_is_seen_by_its_lock(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = put_release(home, 1)
+    monkeypatch.setattr(releases, "_named_by_processes", lambda: iter(()))
+    descriptor = releases.hold(used)
+    assert descriptor is not None
+    assert releases.collect(home, keep=0) == []
+    os.close(descriptor)
+    assert releases.collect(home, keep=0) == [used]
+
+
+def test_a_deploy_makes_a_release_young_again(home: Path, release: Path) -> None:
+    used = put_release(home, 1)
+    source = Path(str(bootstrap.__file__)).read_text()
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", source, str(home), used.name], input=b"", capture_output=True, check=True
+    )
+    assert done.stdout.decode().split()[0] == "have"
+    assert releases.collect(home, keep=0) == []
+
+
+def test_a_job_of_an_older_release_is_watched_stopped_and_reported_by_a_newer_agent(home: Path, release: Path) -> None:
+    older = put_release(home, 1, release)
+    (older / "eagle3_remote" / "__init__.py").write_text('"""Older."""\n__version__ = "0.0.1"\n')
+    newer = make_release(home / "newer")
+    with agent(older, home):  # as that release wrote it down, supervised by that release's code
+        job = start(home, older, "extract", SLEEP, data="d", out="/x")
+    until(lambda: job.log_path.read_bytes() == b"up\n")
+    with agent(newer, home) as one:
+        (record,) = [decode(JobRecord, item) for item in one.call("jobs.records")]
+        assert (record.status.state, record.release, record.needed) == (JobState.RUNNING, older.name, "it runs")
+        assert one.call("releases.clean") == []
+        assert one.ask(StopReport, "extract.stop", job=None).stopped
+        detail = one.ask(JobDetail, "jobs.show", job=job.id, lines=1)
+        assert (detail.record.words, detail.last_lines) == ("stopped by signal 15 (SIGTERM)", ("up",))
+        report = one.ask(CleanReport, "jobs.clean", ids=[job.id], go=True)
+        assert [record.needed for record in report.kept] == [
+            "it is the newest extraction: the screen and 'report' show it"
+        ]
+    assert releases.collect(home, keep=0) == [older]
