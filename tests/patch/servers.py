@@ -123,10 +123,12 @@ def launch(
     env: Mapping[str, str] | None = None,
     patched: bool = True,
     before: Sequence[Path] = (),
+    port: int = 0,
 ) -> Server:
-    """Start a server without waiting for it. `before` lies on its PYTHONPATH between the patch and the stand-ins."""
+    """Start a server without waiting for it, at a free port or `port`. `before` lies on its PYTHONPATH between the patch and the
+    stand-ins."""
     work.mkdir(parents=True, exist_ok=True)
-    dump_dir, log, port = work / "dump", work / "server.log", free_port()
+    dump_dir, log, port = work / "dump", work / "server.log", port or free_port()
     argv = [str(bed.python), "-m", "sglang.launch_server", "--model-path", str(model), "--host", "127.0.0.1"]
     argv += ["--port", str(port), *bed.server_args, *args]
     with log.open("wb") as out:

@@ -13,7 +13,7 @@ from eagle3_patch import layout
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.array.status import AT_WORK, SILENT_AFTER
 from eagle3_remote.box import identity
-from eagle3_remote.disk.kinds import OURS
+from eagle3_remote.disk.kinds import EXPORTED, OURS
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs
 from eagle3_remote.protocol import JobState, TaskStatus, decode
@@ -38,9 +38,10 @@ class Holders:
         for used, who in self._jobs:
             if _inside(used, path) or _inside(path, used):
                 return who
-        locked = _lock_holder(os.path.join(path, OURS, "lock"))
-        if locked:
-            return locked
+        for hidden in (OURS, EXPORTED):
+            locked = _lock_holder(os.path.join(path, hidden, "lock"))
+            if locked:
+                return locked
         for used, who in self._processes:
             if _inside(used, path):
                 return who
@@ -87,7 +88,8 @@ def _job_paths(home: Path, but: str) -> Iterator[tuple[str, str]]:
             continue
         message = job.spec["message"]
         verb = {"server": "dumps into it", "extract": "writes it", "reclaim": "removes it"}.get(job.kind, "works on it")
-        used = [message.get("out"), message.get("dump_dir"), message.get("path"), job.spec.get("dump_dir")]
+        named = ("out", "dump_dir", "path", "dataset", "to")
+        used = [*map(message.get, named), job.spec.get("dump_dir")]
         for path in [*used, *message.get("shards", ())]:
             if isinstance(path, str) and path:
                 yield os.path.realpath(path), f"job {job.id} {verb}"

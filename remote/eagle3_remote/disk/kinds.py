@@ -14,12 +14,17 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from eagle3_patch import layout
+from eagle3_remote.files import read_json
 from eagle3_remote.server.dumpdir import OWNER_FILE
 
 OURS = ".eagle3"
 """The hidden folder of a dataset of ours."""
+EXPORTED = ".eagle3-export"
+"""The hidden folder of an export of ours."""
 _PEEK = 256 * 1024
 
 
@@ -143,13 +148,41 @@ HAND_MADE = Kind(
     "states as single aux and final files",
 )
 
-KINDS = (DATASET, DUMPS, FOREIGN_DUMPS, SPECULATORS, SPECULATORS_V1, SPECFORGE, MODELOPT, HAND_MADE)
+
+def _export(word: str, means: str, part: Part) -> Kind:
+    """The names of one format, and the hidden folder last: it is by it that a half removed export is still known."""
+    hidden = (re.escape(EXPORTED), Part(r".*", ((r"tmp-.*", Part(r".*")),)))
+    return Kind(word, True, dataclasses.replace(part, folders=(*part.folders, hidden)), means)
+
+
+_PT_SAMPLE = Part(r"aux_\d+\.pt|(final|input_ids|loss_mask)\.pt|meta\.json|done")
+EXPORTS = {
+    name: _export(f"export-{name}", f"an export of ours as {name}", part)
+    for name, part in (
+        ("speculators", Part(_ARROW, (("hidden_states", _ROWS), _VOCAB_FOLDER))),
+        ("speculators-v1", SPECULATORS_V1.part),
+        ("specforge", Part(_VOCAB, ((r"rows_\d+-\d+", _CKPT), _VOCAB_FOLDER))),
+        ("modelopt", Part(rf"\d+\.pt|{_VOCAB}")),
+        ("pt", Part(_VOCAB, ((r"sample_\d+", _PT_SAMPLE),))),
+    )
+}
+"""By the name that ``export --format`` has for it."""
+EXPORT = _export("export", "an export of ours that does not tell its format", Part())
+
+KINDS = (
+    *(DATASET, DUMPS, FOREIGN_DUMPS, SPECULATORS, SPECULATORS_V1, SPECFORGE, MODELOPT, HAND_MADE),
+    *EXPORTS.values(),
+    EXPORT,
+)
 
 
 def recognise(path: str, files: Sequence[str], folders: Sequence[str]) -> Kind | None:
     """What the folder `path` is, by (some of) the names in it; `None`: nothing that we know."""
     if OURS in folders and _holds(path, OURS, ("journal.sqlite3", "manifest.json", "merge.json", "lock")):
         return DATASET
+    if EXPORTED in folders and _holds(path, EXPORTED, ("manifest.json", "lock")):
+        request = export_manifest(path).get("request")
+        return EXPORTS.get(str(request.get("format")), EXPORT) if isinstance(request, dict) else EXPORT
     if OWNER_FILE in files:
         return DUMPS
     if _is_hand_made(files):
@@ -164,6 +197,11 @@ def recognise(path: str, files: Sequence[str], folders: Sequence[str]) -> Kind |
         if any(name.startswith("hs_") for name in first_names(inner)):
             return SPECULATORS
     return _by_torch(path, files, folders) or _by_folders(path, folders)
+
+
+def export_manifest(path: str) -> dict[str, Any]:
+    """What an export of ours says about itself; empty where it does not."""
+    return read_json(Path(path) / EXPORTED / "manifest.json") or {}
 
 
 def _by_torch(path: str, files: Sequence[str], folders: Sequence[str]) -> Kind | None:

@@ -17,7 +17,20 @@ from typing import Any
 from eagle3_patch import layout
 from eagle3_remote.disk import tree
 from eagle3_remote.disk.holders import Holders
-from eagle3_remote.disk.kinds import DATASET, DUMPS, FOREIGN_DUMPS, KINDS, OURS, Kind, first_names, recognise
+from eagle3_remote.disk.kinds import (
+    DATASET,
+    DUMPS,
+    EXPORT,
+    EXPORTED,
+    EXPORTS,
+    FOREIGN_DUMPS,
+    KINDS,
+    OURS,
+    Kind,
+    export_manifest,
+    first_names,
+    recognise,
+)
 from eagle3_remote.extract.statesfile import DTYPES, read_header
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.job import jobs
@@ -172,6 +185,8 @@ def describe(path: str, kind: Kind, holders: Holders, deadline: float) -> Found 
     )
     if kind is DATASET:
         return dataclasses.replace(found, **_dataset_facts(path))
+    if kind is EXPORT or kind in EXPORTS.values():
+        return dataclasses.replace(found, **_export_facts(path, kind))
     if kind in (DUMPS, FOREIGN_DUMPS):
         job = (read_json(Path(path) / OWNER_FILE) or {}).get("job")
         requests = [name for name in first_names(path, 100_000) if name.startswith(layout.FOLDER_PREFIX)]
@@ -181,7 +196,7 @@ def describe(path: str, kind: Kind, holders: Holders, deadline: float) -> Found 
 
 
 def _newest(path: str, mtime: float) -> float:
-    for name in ("hidden_states", OURS, f"{OURS}/journal.sqlite3", f"{OURS}/journal.sqlite3-wal"):
+    for name in ("hidden_states", OURS, EXPORTED, f"{OURS}/journal.sqlite3", f"{OURS}/journal.sqlite3-wal"):
         with contextlib.suppress(OSError):
             mtime = max(mtime, os.lstat(os.path.join(path, name)).st_mtime)
     return mtime
@@ -216,6 +231,23 @@ def _journal_facts(journal: str) -> dict[str, Any]:
         return facts
     except (sqlite3.Error, ValueError, KeyError, TypeError):
         return {"note": "its journal cannot be read"}
+
+
+def _export_facts(path: str, kind: Kind) -> dict[str, Any]:
+    """From its manifest: of which dataset, and what it holds once it is complete."""
+    manifest = export_manifest(path)
+    facts: dict[str, Any] = {"complete": bool(manifest.get("complete")), "note": kind.means}
+    with contextlib.suppress(KeyError, TypeError):
+        facts["note"] = f"{kind.means}, of {manifest['source']['path']}"
+    with contextlib.suppress(KeyError, TypeError):
+        facts["final"] = str(manifest["request"]["final"])
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        facts |= {
+            "samples": int(manifest["samples"]),
+            "model": str(manifest["facts"]["model"]),
+            "boundaries": tuple(int(one) for one in manifest["facts"]["boundaries"]),
+        }
+    return facts
 
 
 def _states_facts(path: str, kind: Kind) -> dict[str, Any]:

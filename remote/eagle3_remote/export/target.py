@@ -17,11 +17,11 @@ import socket
 import time
 from typing import Any
 
+from eagle3_remote.disk.kinds import EXPORTED
 from eagle3_remote.export.errors import ExportError
 from eagle3_remote.extract.collect import sync_dir
 from eagle3_remote.extract.dataset import difference, write_json
 
-_HIDDEN = ".eagle3-export"
 _TMP = "tmp-"
 
 
@@ -39,7 +39,7 @@ class Target:
 
     def __init__(self, root: str, source: str, request: dict[str, Any]) -> None:
         self.root = os.path.abspath(root)
-        self.ours = os.path.join(self.root, _HIDDEN)
+        self.ours = os.path.join(self.root, EXPORTED)
         self._manifest_path = os.path.join(self.ours, "manifest.json")
         self._check_place(source)
         try:
@@ -49,7 +49,8 @@ class Target:
         self._lock = self._take_lock()
         self.manifest = self._read_manifest()
         if not self.manifest:
-            self.manifest = {"format": 1, "request": request, "complete": False, "begun_at": time.time()}
+            begun = {"request": request, "source": {"path": os.path.abspath(source)}, "begun_at": time.time()}
+            self.manifest = {"format": 1, "complete": False, **begun}
             self.put()
         wrong = difference(self.manifest.get("request", {}), request)
         if wrong is not None:
@@ -125,7 +126,7 @@ class Target:
             with open(self._manifest_path, encoding="utf-8") as file:
                 value = json.load(file)
         except FileNotFoundError:
-            names = [name for name in os.listdir(self.root) if name != _HIDDEN]
+            names = [name for name in os.listdir(self.root) if name != EXPORTED]
             if names:
                 raise ExportError(
                     f"{self._manifest_path} is gone and {self.root} holds {names[0]}: choose another --to."

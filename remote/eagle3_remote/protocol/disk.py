@@ -26,7 +26,8 @@ class Found:
     path: str
     """Without links."""
     kind: str
-    """``dataset``, ``dumps``, ``speculators``, ``speculators-v1``, ``specforge``, ``modelopt`` or ``hand-made``."""
+    """``dataset``, ``dumps``, ``speculators``, ``speculators-v1``, ``specforge``, ``modelopt``, ``hand-made``, or of our own exports
+    ``export-`` and the format."""
     ours: bool
     """Whether this project wrote it."""
     bytes: int
@@ -45,7 +46,7 @@ class Found:
     owner: int = 0
     """User id."""
     complete: bool | None = None
-    """Of a dataset of ours; `None`: it does not tell."""
+    """Of a dataset or an export of ours; `None`: it does not tell."""
     samples: int | None = None
     model: str = ""
     boundaries: tuple[int, ...] = ()
