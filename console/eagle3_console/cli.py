@@ -12,7 +12,19 @@ import threading
 from collections.abc import Sequence
 
 from eagle3_console import __version__
-from eagle3_console.arguments import demo, explain, export, extract, jobs, merge, options, profile, server, space
+from eagle3_console.arguments import (
+    config,
+    demo,
+    explain,
+    export,
+    extract,
+    jobs,
+    merge,
+    options,
+    profile,
+    server,
+    space,
+)
 from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
@@ -108,6 +120,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     export.add(sub, link, output)
     merge.add(sub, link, output)
     profile.add(sub, output)
+    config.add(sub, output)
     space.add(sub, link, output)
     jobs.add(sub, link, output)
     explain.add(sub)

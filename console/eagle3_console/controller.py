@@ -8,14 +8,22 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
-from eagle3_console import judge, keyed, losses, report
+from eagle3_console import judge, keyed, losses, report, units
 from eagle3_console.errors import ConsoleError, UsageError
-from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.events import (
+    Alert,
+    AlertRaised,
+    Connection,
+    ConnectionChanged,
+    Event,
+    Narration,
+    SnapshotArrived,
+)
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
-from eagle3_remote.protocol import Snapshot, StopReport
+from eagle3_remote.protocol import ControlReport, ExtractWish, Snapshot, StopReport, VerifyReport
 
 _INTERVAL = 0.5
 
@@ -99,6 +107,36 @@ class SessionController:
             await self._flow.change("array.stop", {"out": None}, StopReport, wait=STOP_SECONDS)
             return
         await self._flow.change("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+
+    async def extract_pause(self) -> None:
+        """Nothing more is sent until it is let go on; the box notes the wish."""
+        await self._steer("pause")
+
+    async def extract_resume(self) -> None:
+        """Let it go on."""
+        await self._steer("resume")
+
+    async def _steer(self, action: str) -> None:
+        told = await self._flow.change("extract.control", ExtractWish(action), ControlReport)
+        self._take(Narration(told.sentence, time.time()))
+
+    async def verify(self) -> VerifyReport:
+        """Check the newest extraction's dataset, and tell the result as an event too."""
+        extract = self._snapshot.extract if self._snapshot is not None else None
+        if extract is None or extract.spec is None:
+            raise UsageError("No extraction of ours is known on the box.")
+        checked = await self._flow.verify(extract.spec.out)
+        text = (
+            f"{checked.dataset}: {units.number(checked.samples)} samples, {units.number(checked.problem_count)} faults"
+        )
+        now = time.time()
+        cause = f"verified-{now:.0f}"
+        alert = Alert(now, "info", cause, f"verified {text}")
+        if not checked.ok:
+            cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing"
+            alert = Alert(now, "error", cause, f"verified {text}", cure)
+        self._take(AlertRaised(alert))
+        return checked
 
     async def probe(self) -> None:
         """One request through the patched server."""

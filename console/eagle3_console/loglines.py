@@ -130,14 +130,14 @@ class Sieve:
             self._grave = own if own is not Level.INFO or not line.startswith(" ") else self._grave
 
 
-def save_new(folder: Path, stem: str, text: str) -> Path:
+def save_new(folder: Path, stem: str, text: str, suffix: str = ".log") -> Path:
     """Write a file that was not there before: ``<stem>.log``, else ``<stem>-2.log`` and so on.
 
     Raises:
         OSError: it cannot be written.
     """
     for number in itertools.count(1):
-        path = folder / (f"{stem}.log" if number == 1 else f"{stem}-{number}.log")
+        path = folder / (f"{stem}{suffix}" if number == 1 else f"{stem}-{number}{suffix}")
         try:
             with open(path, "x", encoding="utf-8") as file:
                 file.write(text)

@@ -18,7 +18,11 @@ def of_extraction_stop(snapshot: Snapshot | None) -> list[str]:
     extract = running_extraction(snapshot)
     if extract is None:
         return []
-    return [f"The extraction stops after the {extract.in_flight} samples in flight; {_kept(extract)}."]
+    rest = f": about {units.duration(extract.eta)} of work" if extract.eta is not None else ""
+    return [
+        f"The extraction stops after the {extract.in_flight} samples in flight; {_kept(extract)}.",
+        f"Nothing is computed twice. The rest waits until it is started again (e){rest}.",
+    ]
 
 
 def of_start(snapshot: Snapshot | None) -> list[str]:
@@ -34,7 +38,8 @@ def of_server(snapshot: Snapshot | None, *, comes_back: bool) -> list[str]:
     if extract is not None:
         job = f" ({extract.job.id})" if extract.job is not None else ""
         lost.append(
-            f"The extraction{job} waits for the server; {extract.in_flight} samples in flight are sent again; {_kept(extract)}."
+            f"The extraction{job} waits for the server; {extract.in_flight} samples in flight are sent again{_again(extract)}; "
+            f"{_kept(extract)}."
         )
     if snapshot is not None and snapshot.server.job is not None:
         took = load_seconds(snapshot)
@@ -48,6 +53,12 @@ def of_server(snapshot: Snapshot | None, *, comes_back: bool) -> list[str]:
 def load_seconds(snapshot: Snapshot) -> float | None:
     """Seconds from the start of the job to ready, where the log tells."""
     return next((span.at for span in snapshot.server.log.spans if span.phase is Phase.READY), None)
+
+
+def _again(extract: ExtractStatus) -> str:
+    if extract.samples_per_s <= 0 or not extract.in_flight:
+        return ""
+    return f" (about {units.duration(max(1.0, extract.in_flight / extract.samples_per_s))} of work)"
 
 
 def _kept(extract: ExtractStatus) -> str:

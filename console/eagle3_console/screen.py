@@ -11,6 +11,7 @@ from eagle3_console.errors import UsageError
 from eagle3_console.flow import RunResult
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
+from eagle3_console.settings import load
 
 
 async def open_screen(
@@ -27,7 +28,7 @@ async def open_screen(
         demo: do the main job without being asked and hand its result to this; what was started ends with the screen.
 
     Raises:
-        UsageError: there is no terminal.
+        UsageError: there is no terminal, or the settings have mistakes.
         LinkError: the box cannot be reached.
     """
     # Textual reads standard input and draws on standard error
@@ -36,10 +37,11 @@ async def open_screen(
         raise UsageError(
             "The screen needs a terminal. Without one use 'eagle3-console run', or 'server status' and 'extract status' with --json."
         )
+    settings = load()
     await session.connect()
     from eagle3_console.ui.app import ConsoleApp
 
     controller = SessionController(session, plan, whole_run=demo)
-    app = ConsoleApp(controller, session.where, readonly=readonly, ends_with_us=demo is not None)
-    await app.run_async()
+    app = ConsoleApp(controller, session.where, settings, readonly=readonly, ends_with_us=demo is not None)
+    await app.run_async(mouse=settings.mouse)
     return app.return_code or 0

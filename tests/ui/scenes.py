@@ -35,6 +35,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     ServerStatus,
     Snapshot,
+    VerifyReport,
 )
 
 NOW = 1_800_000_000.0
@@ -246,6 +247,9 @@ SCENES: dict[str, list[Event]] = {
 }
 
 
+VERIFIED = VerifyReport("/data/hidden/kimi", True, 9_997, 17_298_000, 991_900_000_000, seconds=611.0)
+
+
 class ScriptedController:
     """A stand-in: plays events, and notes what the keys called."""
 
@@ -294,8 +298,21 @@ class ScriptedController:
     async def extract_stop(self) -> None:
         await self._note("extract_stop")
 
+    async def extract_pause(self) -> None:
+        await self._note("extract_pause")
+
+    async def extract_resume(self) -> None:
+        await self._note("extract_resume")
+
+    async def verify(self) -> VerifyReport:
+        await self._note("verify")
+        return VERIFIED
+
     async def probe(self) -> None:
         await self._note("probe")
+
+    async def take_over(self) -> None:
+        await self._note("take_over")
 
     async def reconnect_now(self) -> None:
         await self._note("reconnect_now")

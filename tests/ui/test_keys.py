@@ -12,8 +12,10 @@ from textual.widgets import Button
 from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.keys import KEYS
-from eagle3_console.ui.widgets.dialog import AskDialog, HelpScreen
-from eagle3_remote.protocol import Phase, ServerStatus
+from eagle3_console.ui.widgets.dialog import AskDialog
+from eagle3_console.ui.widgets.help import HelpScreen
+from eagle3_console.ui.widgets.report_dialog import ReportDialog
+from eagle3_remote.protocol import ExtractState, Phase, Problem, ServerStatus, Steering, VerifyReport
 from tests.ui.scenes import (
     FINISHED,
     LIVE,
@@ -24,6 +26,7 @@ from tests.ui.scenes import (
     SCENES,
     SPEC,
     TARGET,
+    VERIFIED,
     arrived,
     console,
     snapshot,
@@ -32,6 +35,7 @@ from tests.ui.scenes import (
 IDLE = [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server"))]
 SERVING = [LIVE, arrived(READY)]
 EXTRACTING = [LIVE, arrived(READY, RUNNING)]
+PAUSED = dataclasses.replace(RUNNING, state=ExtractState.PAUSED, sentence="paused by hand")
 LOST = ConnectionChanged(Connection("lost", "trying again in 2 s", NOW))
 
 
@@ -65,6 +69,9 @@ async def appears(pilot: Pilot[None], text: str) -> None:
         (SERVING, "e", "extract_start"),
         ([LIVE, arrived(READY, FINISHED)], "e", "extract_start"),
         ([LOST], "r", "reconnect_now"),
+        (EXTRACTING, "p", "extract_pause"),
+        ([LIVE, arrived(READY, PAUSED)], "p", "extract_resume"),
+        (EXTRACTING, "v", "verify"),
     ],
 )
 async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> None:
@@ -79,22 +86,26 @@ async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> 
 @pytest.mark.parametrize(
     ("scene", "keys"),
     [
-        (IDLE, "Rtexr"),
-        (SERVING, "sr"),
+        (IDLE, "Rtexrpv"),
+        (SERVING, "srpv"),
         (EXTRACTING, "ser"),
-        ([LIVE, arrived(LOADING)], "ster"),
-        ([*EXTRACTING, LOST], "dsRtex"),
-        ([LIVE], "sRtex"),
+        ([LIVE, arrived(LOADING)], "sterpv"),
+        ([*EXTRACTING, LOST], "dsRtexpv"),
+        ([LIVE], "sRtexpv"),
     ],
 )
-async def test_a_key_that_makes_no_sense_now_does_nothing(scene: list[object], keys: str) -> None:
+async def test_a_key_that_makes_no_sense_now_says_why_and_does_nothing(scene: list[object], keys: str) -> None:
     app, controller = console(scene)  # type: ignore[arg-type]
+    said: list[str] = []
+    app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign,assignment]
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press(*keys)
         await settled(pilot)
         assert controller.calls == []
         assert not isinstance(app.screen, AskDialog)
+    assert len(said) == len(keys)
+    assert all(text.endswith(".") for text in said)
 
 
 async def test_a_start_shows_the_exact_line_first() -> None:
@@ -124,7 +135,7 @@ async def test_a_line_that_the_box_refuses_shows_why() -> None:
 
 @pytest.mark.parametrize("confirm", [["R"], ["tab", "enter"], ["right", "enter"]])
 async def test_a_restart_asks_and_the_same_key_or_enter_confirms(confirm: list[str]) -> None:
-    app, controller = console(EXTRACTING)
+    app, controller = console(SERVING)
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press("R")
@@ -140,7 +151,7 @@ async def test_a_restart_asks_and_the_same_key_or_enter_confirms(confirm: list[s
 
 @pytest.mark.parametrize("cancel", ["enter", "escape", "q"])
 async def test_the_focus_is_on_cancel(cancel: str) -> None:
-    app, controller = console(EXTRACTING)
+    app, controller = console(SERVING)
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press("R")
@@ -153,9 +164,50 @@ async def test_the_focus_is_on_cancel(cancel: str) -> None:
         assert controller.calls == []
 
 
-@pytest.mark.parametrize(("keys", "call"), [("x", "extract_stop"), ("s", "server_stop")])
-async def test_stop_asks_which_while_both_run(keys: str, call: str) -> None:
+INTERRUPTING = [
+    (["R"], "server_restart radix_cache=False"),
+    (["x", "s"], "server_stop"),
+    (["x", "x"], "extract_stop"),
+]
+
+
+@pytest.mark.parametrize(("keys", "call"), INTERRUPTING)
+async def test_what_interrupts_an_extraction_wants_the_name_of_the_host(keys: list[str], call: str) -> None:
     app, controller = console(EXTRACTING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settled(pilot)
+        assert "type the name of the host: gpu-box" in text_of(app)
+        assert "38 samples in flight" in text_of(app)
+        await pilot.press(*"qRx", "enter")
+        await settled(pilot)
+        assert "This is not gpu-box; nothing was done." in text_of(app)
+        assert controller.calls == []
+        await pilot.press(*["backspace"] * 3, *"gpu-box", "enter")
+        await settled(pilot)
+        assert controller.calls == [call]
+        assert not isinstance(app.screen, AskDialog)
+
+
+@pytest.mark.parametrize(("keys", "call"), INTERRUPTING)
+async def test_an_interruption_is_cancelled_by_one_key_and_by_nothing_typed(keys: list[str], call: str) -> None:
+    for leave in (["escape"], ["enter", "escape"], ["tab", "enter"]):
+        app, controller = console(EXTRACTING)
+        async with app.run_test() as pilot:
+            await settled(pilot)
+            for key in keys:
+                await pilot.press(key)
+                await settled(pilot)
+            await pilot.press(*leave)
+            await settled(pilot)
+            assert not isinstance(app.screen, AskDialog)
+            assert controller.calls == []
+
+
+async def test_stop_says_what_each_choice_would_lose() -> None:
+    app, _ = console(EXTRACTING)
     async with app.run_test() as pilot:
         await settled(pilot)
         await pilot.press("x")
@@ -163,9 +215,27 @@ async def test_stop_asks_which_while_both_run(keys: str, call: str) -> None:
         assert "Stop what?" in text_of(app)
         assert "[extract-stop]" in text_of(app)
         assert "[server-stop]" in text_of(app)
-        await pilot.press(keys)
+
+
+async def test_verify_shows_counts_and_faults() -> None:
+    app, controller = console(EXTRACTING)
+    problem = Problem("hs_12.safetensors", "size", "is [cut] at 512 bytes")
+    report = dataclasses.replace(VERIFIED, ok=False, problems=(problem,), problem_count=120)
+
+    async def verify() -> VerifyReport:
+        return report
+
+    controller.verify = verify  # type: ignore[method-assign]
+    async with app.run_test() as pilot:
         await settled(pilot)
-        assert controller.calls == [call]
+        await pilot.press("v")
+        await settled(pilot)
+        assert isinstance(app.screen, ReportDialog)
+        for words in ("120 faults", "samples 9,997", "hs_12.safetensors: size: is [cut] at 512 bytes", "and 119 more"):
+            assert words in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert not isinstance(app.screen, ReportDialog)
 
 
 RADIX = dataclasses.replace(READY, spec=dataclasses.replace(SPEC, radix_cache=True), extra_key=True)
@@ -219,11 +289,28 @@ async def test_readonly_acts_on_nothing_and_says_so() -> None:
     app, controller = console(SERVING, readonly=True)
     async with app.run_test() as pilot:
         await settled(pilot)
-        await pilot.press(*"dsRtex")
+        await pilot.press(*"dsRtexpv")
         await settled(pilot)
         assert controller.calls == []
         assert "read-only" in text_of(app)
-        assert app.check_action("deploy", ()) is None
+        assert "t probe" not in text_of(app)
+
+
+async def test_while_another_console_steers_one_key_takes_over() -> None:
+    steered = dataclasses.replace(snapshot(READY), steering=Steering("alice@mbp", NOW - 60, mine=False))
+    app, controller = console([LIVE, SnapshotArrived(steered, NOW)])
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        await appears(pilot, "Another console steers this box: alice@mbp.")
+        assert controller.calls == []
+        assert "T take over" in text_of(app)
+        await pilot.press("T")
+        await settled(pilot)
+        assert "alice@mbp steers since 07:59" in text_of(app)
+        await pilot.press("T")
+        await settled(pilot)
+        assert controller.calls == ["take_over"]
 
 
 async def test_what_goes_wrong_is_told_and_the_screen_stays() -> None:
@@ -302,15 +389,18 @@ async def test_going_to_another_panel_leaves_the_zoom() -> None:
         assert "11.8 samples/s" in text_of(app)
 
 
-async def test_help_lists_every_key() -> None:
+async def test_help_lists_every_key_and_why_it_does_nothing_now() -> None:
     app, _ = console(IDLE)
-    async with app.run_test(size=(100, 40)) as pilot:
+    async with app.run_test(size=(100, 80)) as pilot:
         await settled(pilot)
         await pilot.press("question_mark")
         await settled(pilot)
         assert isinstance(app.screen, HelpScreen)
         for key in KEYS:
-            assert f"{key.shown:>4}  {key.help}" in text_of(app)
+            assert f"{key.shown:>6}  {key.help}" in text_of(app)
+            if reason := app.why_not(key.act) if key.act else "":
+                assert f"not now: {reason}" in text_of(app)
+        assert "not now: No extraction is under way." in text_of(app)
         await pilot.press("escape")
         await settled(pilot)
         assert not isinstance(app.screen, HelpScreen)

@@ -220,7 +220,7 @@ async def test_the_log_is_filtered_by_rank_and_level_and_goes_on(app: ConsoleApp
     async with app.run_test(size=(120, 40)) as pilot:
         app.log_panel.feed("job", RANKS, 0)
         await pilot.pause(0.2)
-        await pilot.press("l", "l")
+        await pilot.press("L", "L")
         await pilot.pause(0.2)
         assert [line[-20:] for line in lines(app)] == [
             "t recent call last):",
@@ -228,7 +228,7 @@ async def test_the_log_is_filtered_by_rank_and_level_and_goes_on(app: ConsoleApp
             "ValueError: no room",
         ]
         assert "all ranks, error: 3 of 7 lines" in title(app)
-        await pilot.press("l", "p", "p")
+        await pilot.press("L", "K", "K")
         await pilot.pause(0.2)
         assert "TP1: 4 of 7 lines" in title(app)
         await searching(pilot, app, "weight")
@@ -245,7 +245,7 @@ async def test_the_log_is_filtered_by_rank_and_level_and_goes_on(app: ConsoleApp
         assert app.log_panel.text().count("\n") == 9
         assert "lines (p, l)" not in title(app)
         app.log_panel.feed("other", b"[2026-01-02 03:04:10] new\n", 0)
-        await pilot.press("l", "l", "l", "p")
+        await pilot.press("L", "L", "L", "K")
         await pilot.pause(0.2)
         assert lines(app) == ["[2026-01-02 03:04:10] new"]
 
@@ -258,7 +258,7 @@ async def test_c_goes_to_the_line_that_names_the_cause() -> None:
         await pilot.press("c")
         assert app.log_panel.view.following  # not there: told, and nothing moved
         app.log_panel.feed("job", RANKS + numbered(300, 300), len(numbered(0, 300)))
-        await pilot.press("p", "c")
+        await pilot.press("K", "c")
         await pilot.pause(0.2)
         view = app.log_panel.view
         assert view.current is not None
@@ -279,7 +279,7 @@ async def test_w_saves_what_is_shown_in_a_new_file(
         await pilot.press("w")
         assert saved(tmp_path) == {}
         app.log_panel.feed("job-1", RANKS, 0)
-        await pilot.press("w", "l", "l", "w")
+        await pilot.press("w", "L", "L", "w")
         await pilot.pause(0.2)
         files = saved(tmp_path)
         assert files["job-1.log"].encode() == RANKS

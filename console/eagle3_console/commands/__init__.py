@@ -9,6 +9,7 @@ from typing import Any
 
 from eagle3_console.commands import (
     bench,
+    config,
     dataset,
     explain,
     export,
@@ -43,6 +44,7 @@ _COMMANDS = (
     | space.COMMANDS
     | jobs.COMMANDS
     | profile.COMMANDS
+    | config.COMMANDS
     | explain.COMMANDS
 )
 

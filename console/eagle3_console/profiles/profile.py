@@ -3,44 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
+from eagle3_console import tomlfile
 from eagle3_console.profiles import schema
 from eagle3_console.profiles.lines import Path as KeyPath
-from eagle3_console.profiles.lines import line_of, locate
+from eagle3_console.profiles.lines import line_of
+from eagle3_console.tomlfile import Fault, FaultyFile, nearest, read_text
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FLAG = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
-@dataclasses.dataclass(frozen=True)
-class Fault:
-    """One mistake in a profile."""
-
-    file: str
-    line: int
-    """From 1; 0: the file as a whole."""
-    key: str
-    text: str
-
-    def __str__(self) -> str:
-        key = f"{self.key}: " if self.key else ""
-        line = f":{self.line}" if self.line else ""
-        return f"{self.file}{line}: {key}{self.text}"
-
-
-class ProfileError(Exception):
+class ProfileError(FaultyFile):
     """A profile cannot be used; `faults` has every reason."""
-
-    def __init__(self, faults: Collection[Fault]) -> None:
-        super().__init__("\n".join(map(str, faults)))
-        self.faults = tuple(faults)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,15 +54,10 @@ def read(path: Path) -> Profile:
         ProfileError: it cannot be read, is no TOML, or says what a profile cannot say.
     """
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ProfileError([Fault(str(path), 0, "", f"it cannot be read: {error.strerror}")]) from None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ProfileError([Fault(str(path), line, "", "it is not UTF-8 text")]) from None
-    return parse(text.replace("\r\n", "\n"), path)
+        text = read_text(path)
+    except FaultyFile as error:
+        raise ProfileError(error.faults) from None
+    return parse(text, path)
 
 
 def parse(text: str, path: Path) -> Profile:
@@ -93,17 +67,14 @@ def parse(text: str, path: Path) -> Profile:
         ProfileError: see `read`.
     """
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        where = re.search(r" \(at line (\d+), column \d+\)| \(at end of document\)", str(error))
-        line = int(where[1]) if where and where[1] else text.count("\n") + 1
-        said = str(error)[: where.start()] if where else str(error)
-        raise ProfileError([Fault(str(path), line, "", f"this is no TOML: {said[:1].lower()}{said[1:]}")]) from None
-    checker = _Checker(str(path), locate(text))
-    checker.all(content)
+        file = tomlfile.parse(text, path)
+    except FaultyFile as error:
+        raise ProfileError(error.faults) from None
+    checker = _Checker(str(path), file.lines)
+    checker.all(file.content)
     if checker.faults:
         raise ProfileError(sorted(checker.faults, key=lambda fault: fault.line))
-    return _profile(content, path)
+    return _profile(file.content, path)
 
 
 def _profile(content: Mapping[str, Any], path: Path) -> Profile:
@@ -159,7 +130,7 @@ class _Checker:
             elif name in schema.OPEN_TABLES:
                 self._open(name, value)
             elif isinstance(value, dict):
-                self._fault((name,), f"there is no table [{name}]{_nearest(name, tables)}")
+                self._fault((name,), f"there is no table [{name}]{nearest(name, tables)}")
             else:
                 self._keys((), {name: value}, schema.TABLES[""])
 
@@ -176,7 +147,7 @@ class _Checker:
                 return f"this key belongs in [{other}]"
         where = f" in [{table[0]}]" if table else " before the first table"
         also = "; SGLang's own flags go in [flags]" if table == ("server",) else ""
-        return f"there is no such key{where}{_nearest(name, keys)}{also}"
+        return f"there is no such key{where}{nearest(name, keys)}{also}"
 
     def _open(self, table: str, given: Mapping[str, Any]) -> None:
         own = schema.ELSEWHERE if table == "flags" else schema.OURS
@@ -202,11 +173,6 @@ class _Checker:
     def _fault(self, path: KeyPath, text: str) -> None:
         key = ".".join(str(part) for part in path if isinstance(part, str))
         self.faults.append(Fault(self._file, line_of(self._lines, path), key, text))
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}" if near else f"; there are {', '.join(sorted(known))}"
 
 
 def _nearest_spelling(name: str, table: str) -> str:

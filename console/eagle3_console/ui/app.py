@@ -6,33 +6,38 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
+from textual.command import Provider
 from textual.screen import Screen
 
-from eagle3_console import units
-from eagle3_console.alerts import SERVING
 from eagle3_console.events import Event, LogArrived, LogRestarted
+from eagle3_console.settings import Settings
 from eagle3_console.state import reduce
+from eagle3_console.ui import themes
 from eagle3_console.ui.box_actions import BoxActions
 from eagle3_console.ui.controller import Controller
+from eagle3_console.ui.farewell import farewell
 from eagle3_console.ui.glyphs import ASCII
-from eagle3_console.ui.keys import ACTS, KEYS
+from eagle3_console.ui.keys import KEYS, Key
 from eagle3_console.ui.log_actions import LogActions
-from eagle3_console.ui.widgets.dialog import HelpScreen
-from eagle3_remote.protocol import STARTING
+from eagle3_console.ui.palette import Actions, Themes
+from eagle3_console.ui.screen_actions import ScreenActions
+
+_DEFAULT = Settings()
 
 
-class ConsoleApp(BoxActions, LogActions):
+class ConsoleApp(BoxActions, LogActions, ScreenActions):
     """Draws what the controller tells and calls what the keys ask for.
 
     Args:
         controller: the work; its events are consumed until they end.
         target: what a person typed to get here, for the header and for "come back with".
-        readonly: keys that change something on the box are dimmed.
+        settings: the person's own keys, theme and so on.
+        readonly: nothing on the box is changed from here; the settings may say so too.
         ends_with_us: the box is a demo's, and what runs there is stopped when the screen closes.
         ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
         wall: Unix clock of this machine.
@@ -40,22 +45,30 @@ class ConsoleApp(BoxActions, LogActions):
 
     CSS_PATH = Path(__file__).with_name("console.tcss")
     TITLE = "eagle3-console"
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in KEYS]
+    ENABLE_COMMAND_PALETTE = False  # ours has a key of its own, in the table
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Actions, Themes}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(key.keys, key.action, key.label, key_display=key.shown, id=key.id) for key in KEYS
+    ]
 
     def __init__(
         self,
         controller: Controller,
         target: str,
+        settings: Settings = _DEFAULT,
         readonly: bool = False,
         ends_with_us: bool = False,
         ascii_signs: bool | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        super().__init__(controller, target, readonly, ascii_signs, wall)
+        super().__init__(controller, target, settings, readonly, ascii_signs, wall)
         self._ends_with_us = ends_with_us
-        self._keys: tuple[bool | None, ...] = ()
+        self.use_command_palette = True
+        self.set_keymap(settings.keys)
         self.set_class(self.glyphs is ASCII, "-ascii")
+        for theme in themes.OWN:
+            self.register_theme(theme)
+        self.theme = settings.theme
 
     def get_default_screen(self) -> Screen[None]:
         """The dashboard."""
@@ -95,57 +108,13 @@ class ConsoleApp(BoxActions, LogActions):
 
     def _draw(self) -> None:
         self.dashboard.show(self.state, self.wall())
-        keys = tuple(self.check_action(action, ()) for action in (*ACTS, "reconnect", "take_over"))
-        if keys != self._keys:
-            # Only then: the footer is built anew each time.
-            self._keys = keys
-            self.refresh_bindings()
 
-    def action_panel(self, number: int) -> None:
-        """Focus a panel."""
-        self.dashboard.focus_panel(number)
-
-    def action_zoom(self) -> None:
-        """One panel alone, or all."""
-        self.dashboard.toggle_zoom()
-
-    async def action_back(self) -> None:
-        """Leave the search line, then the search, then the filter of the log, then the zoom."""
-        if self.log_panel.search_open or self.log_panel.view.searching:
-            self.log_panel.close_search(forget=True)
-        elif self.log_panel.no_filter():
-            pass
-        elif self.dashboard.has_class("-zoomed"):
-            self.dashboard.zoom(None)
-
-    def action_help(self) -> None:
-        """Every key."""
-        self.push_screen(HelpScreen(KEYS, self.target))
-
-    def action_help_quit(self) -> None:
-        """ctrl+c: people fear that it stops the run."""
-        self.notify("ctrl+c stops nothing; q detaches, and what runs on the box goes on")
-
-    def action_detach(self) -> None:
-        """Leave; nothing on the box stops."""
-        self.exit(message=self.farewell())
-
-    async def action_quit(self) -> None:
-        """ctrl+q is Textual's own key for the same."""
-        self.action_detach()
+    def impossible(self) -> Iterator[tuple[Key, str]]:
+        """The keys that would do nothing now, each with the reason."""
+        for key in self.keys:
+            if key.act and (reason := self.why_not(key.act)):
+                yield key, reason
 
     def farewell(self) -> str:
         """What goes on without the console, and how to come back to it."""
-        if self._ends_with_us:
-            return "The demo is over: what it started is stopped now."
-        running = []
-        snapshot = self.state.snapshot
-        if snapshot is not None and snapshot.extract is not None and self.extracting:
-            extract = snapshot.extract
-            running.append(f"The extraction ({units.number(extract.stored)} of {units.number(extract.total)} samples)")
-        if snapshot is not None and snapshot.server.phase in (*STARTING, *SERVING):
-            running.append("the server" if running else "The server")
-        if not running:
-            return f"Detached from {self.target}. Come back with: eagle3-console {self.target}"
-        verb = "go on" if len(running) > 1 else "goes on"
-        return f"{' and '.join(running)} {verb} on {self.target}. Come back with: eagle3-console {self.target}"
+        return farewell(self.state, self.target, self._ends_with_us)

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable
 
 from textual.app import App
 
-from eagle3_console.alerts import EXTRACTING
 from eagle3_console.events import Alert, AlertRaised, Event
+from eagle3_console.settings import Settings
 from eagle3_console.state import ConsoleState, initial
 from eagle3_console.ui.controller import Controller
 from eagle3_console.ui.glyphs import ASCII, UNICODE, ascii_only
+from eagle3_console.ui.keys import Key, rebound
+from eagle3_console.ui.possible import extracting
 from eagle3_console.ui.widgets.dashboard import Dashboard
 from eagle3_console.ui.widgets.log_panel import LogPanel
 
@@ -23,7 +25,8 @@ class ConsoleBase(App[None]):
     Args:
         controller: the work; its events are consumed until they end.
         target: what a person typed to get here, for the header and for "come back with".
-        readonly: keys that change something on the box are dimmed.
+        settings: the person's own keys, theme and so on.
+        readonly: nothing on the box is changed from here; the settings may say so too.
         ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
         wall: Unix clock of this machine.
     """
@@ -32,6 +35,7 @@ class ConsoleBase(App[None]):
         self,
         controller: Controller,
         target: str,
+        settings: Settings,
         readonly: bool = False,
         ascii_signs: bool | None = None,
         wall: Callable[[], float] = time.time,
@@ -39,11 +43,13 @@ class ConsoleBase(App[None]):
         super().__init__()
         self.controller = controller
         self.target = target
-        self.readonly = readonly
+        self.settings = settings
+        self.readonly = readonly or settings.readonly
+        self.keys = rebound(settings.keys)
         self.wall = wall
         self.glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
         self.state: ConsoleState = initial(wall(), target)
-        self.dashboard = Dashboard(self.state, wall(), self.glyphs, target, readonly)
+        self.dashboard = Dashboard(self.state, wall(), self.glyphs, target, self.readonly, self.keys)
         self._busy: set[str] = set()
         self._faults = itertools.count(1)
 
@@ -55,8 +61,11 @@ class ConsoleBase(App[None]):
     @property
     def extracting(self) -> bool:
         """Whether an extraction runs or waits on the box."""
-        snapshot = self.state.snapshot
-        return snapshot is not None and snapshot.extract is not None and snapshot.extract.state in EXTRACTING
+        return extracting(self.state.snapshot)
+
+    def key_of(self, name: str) -> Key:
+        """A key by its id, as this person has it."""
+        return next(key for key in self.keys if key.id == name)
 
     def take(self, event: Event) -> None:
         """Let one event have its effect."""

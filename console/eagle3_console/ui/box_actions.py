@@ -1,84 +1,127 @@
-"""What the keys do on the box, and which of them are possible now."""
+"""What the keys do on the box; what would lose something asks first."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from eagle3_console.alerts import SERVING
+from eagle3_console.link import target as link_target
 from eagle3_console.ui import steering
 from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.controller import LossyAction
-from eagle3_console.ui.keys import ACTS
+from eagle3_console.ui.possible import DOWN, why_not
 from eagle3_console.ui.widgets.dialog import AskDialog, Choice
-from eagle3_remote.protocol import Phase
+from eagle3_console.ui.widgets.report_dialog import ReportDialog
+from eagle3_remote.protocol import ExtractState, VerifyReport
 
-_DOWN = (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED)
+_INTERRUPTS = ("server-restart", "server-stop", "extract-stop")
+"""What ends or interrupts an extraction that runs: the host's name is typed then."""
 
 
 class BoxActions(ConsoleBase):
-    """Acts on server and extraction; what would lose something asks first."""
+    """Acts on server and extraction."""
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Which keys work now: `None` dims a key, `False` hides it."""
-        live = self.state.connection.live
-        if action == "reconnect":
-            return not live
-        if action == "take_over":
-            return live and not self.readonly and steering.other(self.state) is not None
-        if action not in ACTS:
-            return True
-        if not live:
-            return False
-        if self.readonly or steering.other(self.state) is not None:
-            return None
-        return True if self._possible(action) else None
+    def why_not(self, act: str) -> str:
+        """Why an act is not possible now; empty: it is."""
+        return why_not(act, self.state, self.readonly)
 
-    def _possible(self, action: str) -> bool:
-        snapshot = self.state.snapshot
-        if action == "deploy":
-            return True
-        if snapshot is None:
-            return False
-        phase = snapshot.server.phase
-        if action == "server_start":
-            return phase in _DOWN
-        if action == "server_restart":
-            return snapshot.server.job is not None and phase not in _DOWN
-        if action == "probe":
-            return phase in SERVING
-        if action == "extract_start":
-            return phase in SERVING and not self.extracting
-        return phase not in _DOWN or self.extracting
+    def action_box(self, act: str) -> None:
+        """One act by its name, or the reason why it is not possible now."""
+        reason = self.why_not(act)
+        if reason:
+            self.notify(reason, title="Not now", severity="warning", markup=False)
+        else:
+            self._acts[act]()
+
+    @property
+    def _acts(self) -> dict[str, Callable[[], None]]:
+        return {
+            "deploy": lambda: self.act("deploy", self.controller.deploy),
+            "server_start": self._server_start,
+            "server_restart": self._server_restart,
+            "probe": lambda: self.act("probe", self.controller.probe),
+            "extract_start": self._extract_start,
+            "pause": self._pause,
+            "verify": lambda: self.act("verify", self._verify),
+            "stop": self._stop,
+            "take_over": self._take_over,
+            "reconnect": lambda: self.act("reconnect", self.controller.reconnect_now),
+        }
 
     def _choice(self, action: LossyAction, key: str, label: str) -> Choice:
-        return Choice(action, key, label, tuple(self.controller.losses(action)))
+        """`key`: the id of the key that asks and confirms."""
+        return Choice(action, self.key_of(key), label, tuple(self.controller.losses(action)))
 
-    def action_deploy(self) -> None:
-        """Put the release on the box."""
-        self.act("deploy", self.controller.deploy)
-
-    def action_server_start(self) -> None:
+    def _server_start(self) -> None:
         """Show the line, then start the server."""
-        self._ask("Start the server?", [self._choice("server-start", "s", "Start")], self.controller.server_line)
+        choice = self._choice("server-start", "server.start", "Start")
+        self._ask("Start the server?", [choice], self.controller.server_line)
 
-    def action_server_restart(self) -> None:
+    def _server_restart(self) -> None:
         """Ask, then restart the server with the radix cache off."""
-        choice = self._choice("server-restart", "R", "Restart")
+        choice = self._choice("server-restart", "server.restart", "Restart")
         self._ask("Restart the server with the radix cache off?", [choice], self.controller.server_line)
 
-    def action_stop(self) -> None:
+    def _stop(self) -> None:
         """Ask what to stop, and say what each would lose."""
         snapshot = self.state.snapshot
         choices = []
-        server_up = snapshot is not None and snapshot.server.phase not in _DOWN
         if self.extracting:
-            choices.append(self._choice("extract-stop", "x", "Stop extraction"))
-        if server_up:
-            choices.append(self._choice("server-stop", "s" if choices else "x", "Stop server"))
+            choices.append(self._choice("extract-stop", "stop", "Stop extraction"))
+        if snapshot is not None and snapshot.server.phase not in DOWN:
+            choices.append(self._choice("server-stop", "server.start" if choices else "stop", "Stop server"))
         self._ask("Stop what?" if len(choices) > 1 else f"{choices[0].label}?", choices)
 
+    def _extract_start(self) -> None:
+        """Start or resume the extraction; where the radix cache is on, ask how."""
+        snapshot = self.state.snapshot
+        if snapshot is None or snapshot.server.spec is None or not snapshot.server.spec.radix_cache:
+            self.act("extraction start", self.controller.extract_start)
+            return
+        choices = [self._choice("server-restart", "server.restart", "Restart with it off")]
+        if snapshot.server.extra_key:
+            choices.insert(0, self._choice("extract-keyed", "extract.start", "Extract without a restart"))
+        self._ask("The radix cache of the server is on.", choices)
+
+    def _take_over(self) -> None:
+        """Ask, then steer instead of the other console."""
+        losses = steering.take_over_losses(self.state, self.wall())
+        self._ask("Take over steering?", [Choice("take-over", self.key_of("take.over"), "Take over", losses)])
+
+    def _pause(self) -> None:
+        """Hold the extraction, or let it go on."""
+        extract = self.state.snapshot.extract if self.state.snapshot is not None else None
+        if extract is not None and extract.state is ExtractState.PAUSED:
+            self.act("resume", self.controller.extract_resume)
+        else:
+            self.act("pause", self.controller.extract_pause)
+
+    async def _verify(self) -> None:
+        self.notify("every file of the dataset is read; what is found comes in a window", title="verify", markup=False)
+        report: VerifyReport = await self.controller.verify()
+        self.push_screen(ReportDialog.of_verify(report, self.glyphs))
+
     def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> None:
-        self.push_screen(AskDialog(title, choices, self.glyphs, line), self._answered)
+        """Ask; what interrupts an extraction that runs is confirmed by the host's name, of several choices in a second step."""
+        guarded = [choice for choice in choices if self.extracting and choice.answer in _INTERRUPTS]
+        if not guarded:
+            self.push_screen(AskDialog(title, choices, self.glyphs, line), self._answered)
+        elif len(choices) == 1:
+            dialog = AskDialog(title, choices, self.glyphs, line, type_to_confirm=self._host)
+            self.push_screen(dialog, self._answered)
+        else:
+            self.push_screen(AskDialog(title, choices, self.glyphs, line), lambda answer: self._again(answer, choices))
+
+    def _again(self, answer: str | None, choices: list[Choice]) -> None:
+        for choice in choices:
+            if choice.answer == answer:
+                self._ask(f"{choice.label}?", [choice])
+
+    @property
+    def _host(self) -> str:
+        try:
+            return link_target.parse(self.target).host
+        except ValueError:
+            return self.target
 
     def _answered(self, answer: str | None) -> None:
         if answer == "server-start":
@@ -93,27 +136,3 @@ class BoxActions(ConsoleBase):
             self.act("take over", self.controller.take_over)
         elif answer == "extract-stop":
             self.act("extraction stop", self.controller.extract_stop)
-
-    def action_take_over(self) -> None:
-        """Ask, then steer instead of the other console."""
-        losses = steering.take_over_losses(self.state, self.wall())
-        self._ask("Take over steering?", [Choice("take-over", "T", "Take over", losses)])
-
-    def action_extract_start(self) -> None:
-        """Start or resume the extraction; where the radix cache is on, ask how."""
-        snapshot = self.state.snapshot
-        if snapshot is None or snapshot.server.spec is None or not snapshot.server.spec.radix_cache:
-            self.act("extraction start", self.controller.extract_start)
-            return
-        choices = [self._choice("server-restart", "R", "Restart with it off")]
-        if snapshot.server.extra_key:
-            choices.insert(0, self._choice("extract-keyed", "e", "Extract without a restart"))
-        self._ask("The radix cache of the server is on.", choices)
-
-    def action_probe(self) -> None:
-        """Probe the server."""
-        self.act("probe", self.controller.probe)
-
-    def action_reconnect(self) -> None:
-        """Try to connect at once."""
-        self.act("reconnect", self.controller.reconnect_now)

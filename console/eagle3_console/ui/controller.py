@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Literal, Protocol, TypeAlias
 
 from eagle3_console.events import Event
+from eagle3_remote.protocol import VerifyReport
 
 LossyAction: TypeAlias = Literal["server-start", "server-restart", "server-stop", "extract-stop", "extract-keyed"]
 """What is asked about before it is done; ``extract-keyed``: extract through a server whose radix cache is on."""
@@ -37,6 +38,15 @@ class Controller(Protocol):
 
     async def extract_stop(self) -> None:
         """Let the extraction finish what is in flight and stop; it stays resumable."""
+
+    async def extract_pause(self) -> None:
+        """Send nothing more until `extract_resume`; what is in flight is finished."""
+
+    async def extract_resume(self) -> None:
+        """Let a paused extraction go on."""
+
+    async def verify(self) -> VerifyReport:
+        """Check every file of the newest extraction's dataset against its manifest."""
 
     async def probe(self) -> None:
         """Send one request through the patched server and check what comes back."""

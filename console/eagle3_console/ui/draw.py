@@ -83,11 +83,20 @@ def spread(left: Content, right: Content, width: int, glyphs: Glyphs) -> Content
     return left + " " * (width - left.cell_length - right.cell_length) + right
 
 
-def draw_header(view: View, target: str, readonly: bool) -> Content:
-    """Who, whether the link lives, what runs there, and the time."""
+_ROOMY = 70
+
+
+def draw_header(view: View, target: str, readonly: bool, unseen: int, alerts_key: str) -> Content:
+    """Who, whether the link lives, what runs there, errors that nobody looked at, and the time."""
     state, glyphs = view.state, view.glyphs
     connection = state.connection
-    right = words(f"{units.clock(view.now)} ")
+    errors = ""
+    if unseen:
+        roomy = view.width >= _ROOMY
+        errors = f"{glyphs.failed} {unseen}" + (
+            f" new error{'s' if unseen > 1 else ''} ({alerts_key})  " if roomy else " "
+        )
+    right = words((errors, "bold $text-error"), f"{units.clock(view.now)} ")
     name = words((f" {target}", "bold"), "  ")
     if readonly:
         name = name + words(("read-only", "reverse"), "  ")
@@ -171,16 +180,43 @@ def alert_line(alert: Alert, view: View, clock: bool = True) -> Content:
     return words(when, (f"{sign} {alert.level}", f"bold {LEVEL_STYLE[alert.level]}".strip()), f"  {alert.text}", cure)
 
 
+def _entries(state: ConsoleState) -> list[Alert]:
+    """Alerts and notes, newest first."""
+    entries = list(state.alerts) + [Alert(note.at or 0.0, "info", "note", note.text) for note in state.notes]
+    return sorted(entries, key=lambda entry: entry.at)[::-1]
+
+
 def draw_events(view: View) -> list[Content]:
-    """Newest first. With one line's room only the last alert; with much room every word of each."""
+    """Newest first. With one line's room only the last alert; every word of each where all fit."""
     state = view.state
     if view.height <= 1:
         if state.alerts:
             return [alert_line(state.alerts[-1], view)]
         return [words(("no alerts", MUTED))]
-    entries = list(state.alerts) + [Alert(note.at or 0.0, "info", "note", note.text) for note in state.notes]
-    entries.sort(key=lambda entry: entry.at)
-    newest_first = [alert_line(entry, view) for entry in reversed(entries)]
+    newest_first = [alert_line(entry, view) for entry in _entries(state)]
     whole = [part for line in newest_first for part in line.wrap(max(20, view.width))]
-    lines = whole if len(whole) <= view.height or view.height >= 12 else newest_first
+    lines = whole if len(whole) <= view.height else newest_first
     return lines or [words(("nothing yet", MUTED))]
+
+
+def draw_history(view: View) -> list[Content]:
+    """All of them in full, newest first: when, how grave, what, and below it the cure."""
+    lines: list[Content] = []
+    signs = {"info": view.glyphs.info, "warning": view.glyphs.warning, "error": view.glyphs.failed}
+    for entry in _entries(view.state):
+        grave = "note" if entry.cause == "note" else entry.level
+        head = f"{units.clock_short(entry.at, view.now)} {signs[entry.level]} {grave:<7}  "
+        room = max(20, view.width - len(head))
+        text = wrap(entry.text, room)
+        style = f"bold {LEVEL_STYLE[entry.level]}".strip() if entry.cause != "note" else MUTED
+        lines += [words((head if at == 0 else " " * len(head), style)) + part for at, part in enumerate(text)]
+        if entry.cure:
+            cure = wrap(f"{view.glyphs.arrow} {entry.cure}", room, MUTED, indent="  ")
+            lines += [Content(" " * len(head)) + part for part in cure]
+    return lines or [words(("nothing yet", MUTED))]
+
+
+def unseen_errors(alerts: Sequence[Alert], seen: Alert | None) -> int:
+    """How many errors came after the last alert that somebody looked at."""
+    after = alerts[alerts.index(seen) + 1 :] if seen in alerts else alerts
+    return sum(alert.level == "error" for alert in after)

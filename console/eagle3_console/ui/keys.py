@@ -1,59 +1,137 @@
-"""Every key, once: the footer, the help screen and the bindings are made from this table. Ids are for a user's own keymap."""
+"""Every key, once: the bindings, the footer, the help and the palette are made from this table. Ids are for the settings file."""
 
 from __future__ import annotations
 
 import dataclasses
-
-from textual.binding import Binding, BindingType
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One key: what it is called in the footer, and what the help says of it."""
+    """One key: what it does, and what the footer, the help and the palette call it."""
 
     id: str
+    group: str
+    """Under which it stands in the help and the palette."""
     keys: str
+    """As Textual names them, with commas between."""
     shown: str
+    """As a person knows them."""
     action: str
     label: str
     help: str
-    footer: bool = False
+    footer: int = 0
+    """0: not in the footer; 1: always; 2 and 3: where there is room, 2 first."""
 
-    def binding(self) -> BindingType:
-        """As Textual wants it."""
-        return Binding(self.keys, self.action, self.label, show=self.footer, key_display=self.shown, id=self.id)
+    @property
+    def act(self) -> str:
+        """The act on the box that it stands for; empty: none."""
+        return self.action.removeprefix("box('").removesuffix("')") if self.action.startswith("box(") else ""
 
 
 KEYS = (
-    Key("deploy", "d", "d", "deploy", "deploy", "put the release on the box (nothing is sent if it is there)", True),
-    Key("server.start", "s", "s", "server_start", "start", "start the server with the patch", True),
-    Key("server.restart", "R", "R", "server_restart", "restart", "restart the server with the radix cache off", True),
-    Key("probe", "t", "t", "probe", "probe", "send one test request and check its rows", True),
-    Key("extract.start", "e", "e", "extract_start", "extract", "start or resume the extraction", True),
-    Key("stop", "x", "x", "stop", "stop", "stop the extraction or the server (asks which)", True),
-    Key("take.over", "T", "T", "take_over", "take over", "steer this box though another console does (asks)", True),
-    Key("reconnect", "r", "r", "reconnect", "reconnect", "reconnect now, without waiting for the next try", True),
-    Key("log.search", "slash", "/", "search", "search", "search the log; n next match, N previous", True),
-    Key("log.next", "n", "n", "match(1)", "next", "next match in the log"),
-    Key("log.previous", "N", "N", "match(-1)", "previous", "previous match in the log"),
-    Key("log.follow", "f", "f", "follow", "follow", "follow the end of the log, or stand still"),
-    Key("log.top", "g,home", "g", "log_top", "top", "oldest line of the log"),
-    Key("log.end", "G,end", "G", "log_end", "end", "newest line of the log, and follow"),
-    Key("log.level", "l", "l", "log_level", "level", "of the log all lines, warnings and errors, or errors alone"),
-    Key("log.rank", "p", "p", "log_rank", "rank", "of the log all ranks, or each one alone in turn"),
-    Key("log.cause", "c", "c", "log_cause", "cause", "to the line of the log that names why the server failed"),
-    Key("log.save", "w", "w", "log_save", "save", "write the lines of the log that are shown into a file here"),
-    Key("copy", "y", "y", "copy", "copy", "copy what is selected, else the match, else the visible log"),
-    Key("focus.1", "1", "1", "panel(1)", "server", "go to panel 1: server"),
-    Key("focus.2", "2", "2", "panel(2)", "extraction", "go to panel 2: extraction"),
-    Key("focus.3", "3", "3", "panel(3)", "box", "go to panel 3: box"),
-    Key("focus.4", "4", "4", "panel(4)", "log", "go to panel 4: log"),
-    Key("focus.5", "5", "5", "panel(5)", "events", "go to panel 5: events"),
-    Key("zoom", "z", "z", "zoom", "zoom", "one panel in full, and back"),
-    Key("back", "escape", "esc", "back", "back", "leave the search, then the filter, then the zoom"),
-    Key("help", "question_mark", "?", "help", "help", "this list", True),
-    Key("detach", "q", "q", "detach", "detach", "leave; everything on the box goes on", True),
+    Key("server.start", "server", "s", "s", "box('server_start')", "start", "start the server with the patch", 1),
+    Key(
+        "server.restart",
+        "server",
+        "R",
+        "R",
+        "box('server_restart')",
+        "restart",
+        "restart the server with the radix cache off",
+        1,
+    ),
+    Key("probe", "server", "t", "t", "box('probe')", "probe", "send one test request and check its rows", 1),
+    Key(
+        "extract.start", "extraction", "e", "e", "box('extract_start')", "extract", "start or resume the extraction", 1
+    ),
+    Key(
+        "extract.pause",
+        "extraction",
+        "p",
+        "p",
+        "box('pause')",
+        "pause",
+        "pause the extraction after what is in flight, or let it go on",
+        1,
+    ),
+    Key("verify", "extraction", "v", "v", "box('verify')", "verify", "check every file of the dataset", 1),
+    Key("stop", "server", "x", "x", "box('stop')", "stop", "stop the extraction or the server (asks which)", 1),
+    Key(
+        "deploy",
+        "box",
+        "d",
+        "d",
+        "box('deploy')",
+        "deploy",
+        "put the release on the box (nothing is sent if it is there)",
+        3,
+    ),
+    Key(
+        "reconnect",
+        "box",
+        "r",
+        "r",
+        "box('reconnect')",
+        "reconnect",
+        "reconnect now, without waiting for the next try",
+        1,
+    ),
+    Key(
+        "take.over",
+        "box",
+        "T",
+        "T",
+        "box('take_over')",
+        "take over",
+        "steer this box though another console does (asks)",
+        1,
+    ),
+    Key("focus.log", "log", "l", "l", "panel(4)", "log", "go to the log", 1),
+    Key("log.search", "log", "slash", "/", "search", "search", "search the log", 2),
+    Key("log.next", "log", "n", "n", "match(1)", "next", "next match in the log"),
+    Key("log.previous", "log", "N", "N", "match(-1)", "previous", "previous match in the log"),
+    Key("log.follow", "log", "f", "f", "follow", "follow", "follow the end of the log, or stand still", 3),
+    Key("log.top", "log", "g,home", "g", "log_top", "top", "oldest line of the log"),
+    Key("log.end", "log", "G,end", "G", "log_end", "end", "newest line of the log, and follow"),
+    Key(
+        "log.level", "log", "L", "L", "log_level", "level", "of the log all lines, warnings and errors, or errors alone"
+    ),
+    Key("log.rank", "log", "K", "K", "log_rank", "rank", "of the log all ranks, or each one alone in turn"),
+    Key("log.cause", "log", "c", "c", "log_cause", "cause", "to the line of the log that names why the server failed"),
+    Key("log.save", "log", "w", "w", "log_save", "save", "write the lines of the log that are shown into a file here"),
+    Key("copy", "screen", "y", "y", "copy", "copy", "copy what is selected, else the match, else the visible log"),
+    Key("alerts", "screen", "a", "a", "alerts", "alerts", "every alert so far, in full", 2),
+    Key("focus.1", "screen", "1", "1", "panel(1)", "server", "go to panel 1: server"),
+    Key("focus.2", "screen", "2", "2", "panel(2)", "extraction", "go to panel 2: extraction"),
+    Key("focus.3", "screen", "3", "3", "panel(3)", "box", "go to panel 3: box"),
+    Key("focus.4", "screen", "4", "4", "panel(4)", "log", "go to panel 4: log"),
+    Key("focus.5", "screen", "5", "5", "panel(5)", "events", "go to panel 5: events"),
+    Key("zoom", "screen", "z", "z", "zoom", "zoom", "one panel in full, and back", 3),
+    Key("back", "screen", "escape", "esc", "back", "back", "leave the search, then the filter, then the zoom"),
+    Key(
+        "screenshot",
+        "screen",
+        "ctrl+s",
+        "^s",
+        "screenshot_here",
+        "screenshot",
+        "save a picture of the screen (SVG) here",
+    ),
+    Key("help", "screen", "question_mark", "?", "help", "help", "this list", 1),
+    Key("palette", "screen", "ctrl+p", "^p", "command_palette", "all", "everything by name", 1),
+    Key("detach", "screen", "q", "q", "detach", "detach", "leave; everything on the box goes on", 1),
 )
+"""In the order of the footer."""
 
-ACTS = ("deploy", "server_start", "server_restart", "probe", "extract_start", "stop")
-"""Actions that change something on the box."""
+IDS = tuple(key.id for key in KEYS)
+
+
+def rebound(given: Mapping[str, str]) -> tuple[Key, ...]:
+    """The table with a person's own keys, id -> keys as Textual names them, checked before (`eagle3_console.settings`)."""
+    from eagle3_console.ui.keynames import shown
+
+    return tuple(
+        dataclasses.replace(key, keys=given[key.id], shown=shown(given[key.id])) if key.id in given else key
+        for key in KEYS
+    )

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
+from eagle3_console.events import Alert
 from eagle3_console.state import ConsoleState
-from eagle3_console.ui.draw import draw_checklist, draw_events, draw_header
+from eagle3_console.ui.draw import draw_checklist, draw_header, unseen_errors
 from eagle3_console.ui.draw_box import draw_box
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.keys import Key
+from eagle3_console.ui.widgets.events_panel import EventsPanel
+from eagle3_console.ui.widgets.key_bar import KeyBar
 from eagle3_console.ui.widgets.log_panel import LogPanel
 from eagle3_console.ui.widgets.panel import Bar, Lines, Panel, PlotPanel
 from eagle3_console.units import clock
@@ -29,16 +34,25 @@ class Dashboard(Screen[None]):
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (20, "-low"), (32, "-middle"), (40, "-high")]  # noqa: RUF012
     AUTO_FOCUS = "LogView"
 
-    def __init__(self, state: ConsoleState, now: float, glyphs: Glyphs, target: str, readonly: bool) -> None:
+    def __init__(
+        self, state: ConsoleState, now: float, glyphs: Glyphs, target: str, readonly: bool, keys: Sequence[Key]
+    ) -> None:
         super().__init__()
-        self._header = Bar(lambda view: [draw_header(view, target, readonly)], glyphs, state, now)
+        self._state = state
+        self._seen: Alert | None = None
+        """The newest alert when somebody last looked at all of them."""
+        alerts_key = next(key.shown for key in keys if key.id == "alerts")
+        self._header = Bar(
+            lambda view: [draw_header(view, target, readonly, self._unseen(view.state), alerts_key)], glyphs, state, now
+        )
         self._header.id = "header"
         self._checklist = Bar(lambda view: [draw_checklist(view)], glyphs, state, now)
+        self._key_bar = KeyBar(keys, readonly, glyphs, state, now)
         self._panels: dict[int, Panel] = {
             1: Panel(1, _TITLES[1], draw_server, glyphs, state, now),
             2: PlotPanel(2, _TITLES[2], draw_extraction, glyphs, state, now),
             3: Panel(3, _TITLES[3], draw_box, glyphs, state, now),
-            5: Panel(5, _TITLES[5], draw_events, glyphs, state, now),
+            5: EventsPanel(5, _TITLES[5], glyphs, state, now),
         }
         self.log_panel = LogPanel()
 
@@ -53,11 +67,14 @@ class Dashboard(Screen[None]):
             yield self._panels[2]
         yield self.log_panel
         yield self._panels[5]
-        yield Footer(show_command_palette=False, compact=True)
+        yield self._key_bar
 
     def show(self, state: ConsoleState, now: float) -> None:
         """Draw a state."""
-        lines: tuple[Lines, ...] = (self._header, self._checklist, *self._panels.values())
+        self._state = state
+        lines: tuple[Lines, ...] = (self._header, self._checklist, *self._panels.values(), self._key_bar)
+        if self._panels[5].has_class("-zoom"):
+            self._seen = state.alerts[-1] if state.alerts else None
         stale = not state.connection.live
         as_of = f"  as of {clock(state.as_of)}" if stale and state.as_of is not None else ""
         for number, panel in self._panels.items():
@@ -80,6 +97,17 @@ class Dashboard(Screen[None]):
             self.zoom(None)
         (self.log_panel.view if number == 4 else panel).focus()
 
+    def _unseen(self, state: ConsoleState) -> int:
+        return unseen_errors(state.alerts, self._seen)
+
+    def toggle_alerts(self) -> None:
+        """Panel 5 alone, or all panels again."""
+        if self._panels[5].has_class("-zoom"):
+            self.zoom(None)
+            return
+        self.focus_panel(5)
+        self.zoom(5)
+
     def toggle_zoom(self) -> None:
         """Show the focused panel alone, or all again."""
         if self.has_class("-zoomed"):
@@ -92,11 +120,15 @@ class Dashboard(Screen[None]):
         """Show one panel alone; `None`: all."""
         for widget in self.query(".-zoom"):
             widget.remove_class("-zoom")
+        self._panels[5].border_subtitle = ""
         self.set_class(number is not None, "-zoomed")
         if number is not None:
             for node in self._panel(number).ancestors_with_self:
                 if isinstance(node, Widget) and node is not self:
                     node.add_class("-zoom")
+        if number == 5 and self._state.alerts:
+            self._seen = self._state.alerts[-1]
+        self._header.refresh()
 
     def _panel(self, number: int) -> Widget:
         return self.log_panel if number == 4 else self._panels[number]

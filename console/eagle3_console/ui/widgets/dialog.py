@@ -1,4 +1,4 @@
-"""Questions before something is lost, and the help."""
+"""Questions before something is lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Button, Input, Static
 
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.glyphs import Glyphs
@@ -24,7 +24,7 @@ class Choice:
     """One way to go on."""
 
     answer: str
-    key: str
+    key: Key
     """The key that confirms at once."""
     label: str
     losses: tuple[str, ...]
@@ -38,6 +38,7 @@ class AskDialog(ModalScreen[str | None]):
 
     Args:
         line: gives the exact line that would run; it is shown when it comes, and so is the reason why it does not.
+        type_to_confirm: words that must be typed before the one choice can be taken; no key confirms then.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -55,8 +56,11 @@ class AskDialog(ModalScreen[str | None]):
         choices: Sequence[Choice],
         glyphs: Glyphs,
         line: Callable[[], Awaitable[str]] | None = None,
+        type_to_confirm: str = "",
     ) -> None:
         super().__init__()
+        self._typed = Input(id="typed", compact=True) if type_to_confirm else None
+        self._wanted = type_to_confirm
         self._line = line
         self._title = title
         self._choices = tuple(choices)
@@ -76,14 +80,23 @@ class AskDialog(ModalScreen[str | None]):
                         yield Static(words(f"{self._glyphs.warning} {loss}"), classes="dialog-loss")
                 if self._line is not None:
                     yield Static(words("Asking the box for the exact line."), id="dialog-line")
+            if self._typed is not None:
+                text = f"An extraction runs. To go on, type the name of the host: {self._wanted}"
+                yield Static(words((text, "bold")), id="dialog-wanted")
+                yield self._typed
             with Horizontal(id="dialog-buttons"):
                 yield Button("Cancel (esc)", id="cancel", compact=True)
                 for number, choice in enumerate(self._choices):
-                    label = Content(f"{choice.label} ({choice.key})")
-                    yield Button(label, id=f"choice-{number}", variant="error", compact=True)
+                    how = choice.key.shown if self._typed is None else "enter"
+                    label = words(f"{choice.label} ({how})")
+                    button = Button(label, id=f"choice-{number}", variant="error", compact=True)
+                    button.disabled = self._typed is not None
+                    yield button
 
     def on_mount(self) -> None:
         """Ask for the line."""
+        if self._typed is not None:
+            self._typed.focus()
         if self._line is not None:
             self.run_worker(self._show_line(self._line), name="line", exit_on_error=False)
 
@@ -103,10 +116,24 @@ class AskDialog(ModalScreen[str | None]):
     def on_key(self, event: events.Key) -> None:
         """A choice's own key confirms it."""
         for choice in self._choices:
-            if event.key == choice.key:
+            if self._typed is None and event.key in choice.key.keys.split(","):
                 event.stop()
                 self.dismiss(choice.answer)
                 return
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """The button can be pressed once the words are right."""
+        event.stop()
+        self.query_one("#choice-0", Button).disabled = event.value.strip() != self._wanted
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Enter confirms what was typed, if it is right."""
+        event.stop()
+        if event.value.strip() == self._wanted:
+            self.dismiss(self._choices[0].answer)
+        else:
+            text = f"{self._glyphs.failed} This is not {self._wanted}; nothing was done. esc leaves."
+            self.query_one("#dialog-wanted", Static).update(words((text, "bold $text-error")))
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Enter or a click."""
@@ -116,36 +143,4 @@ class AskDialog(ModalScreen[str | None]):
 
     def action_cancel(self) -> None:
         """Nothing happens."""
-        self.dismiss(None)
-
-
-class HelpScreen(ModalScreen[None]):
-    """Every key in one list."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "back")]
-
-    def __init__(self, keys: Sequence[Key], target: str) -> None:
-        super().__init__()
-        self._keys = tuple(keys)
-        self._target = target
-
-    def compose(self) -> ComposeResult:
-        """The table."""
-        lines = [words((f"{key.shown:>4}  ", "bold $text-accent"), key.help) for key in self._keys]
-        lines += [
-            words(""),
-            words("In the log: arrows or j k, page keys, space b; mouse marks text, y copies it."),
-            words(f"Detaching stops nothing. Come back with: eagle3-console {self._target}"),
-        ]
-        with VerticalScroll(id="help"):
-            yield Static(Content("\n").join(lines))
-
-    def on_mount(self) -> None:
-        """The frame says how to leave."""
-        frame = self.query_one("#help")
-        frame.border_title = "Keys (esc leaves)"
-        frame.focus()
-
-    def action_leave(self) -> None:
-        """Back to the dashboard."""
         self.dismiss(None)

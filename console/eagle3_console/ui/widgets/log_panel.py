@@ -172,7 +172,7 @@ class LogPanel(Vertical):
             only = self._sieve.rank or "all ranks"
             level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
             count = f"{units.number(self._sieve.kept)} of {units.number(self._sieve.seen)} lines"
-            parts.append(f"{only}{level}: {count} (p, l)")
+            parts.append(f"{only}{level}: {count} (K, L)")
         if self._not_found:
             parts.append(f"not found: {self._not_found}")
         elif view.searching:

@@ -1,0 +1,26 @@
+"""What is said when the screen closes. Pure."""
+
+from __future__ import annotations
+
+from eagle3_console import units
+from eagle3_console.alerts import SERVING
+from eagle3_console.state import ConsoleState
+from eagle3_console.ui.possible import extracting
+from eagle3_remote.protocol import STARTING
+
+
+def farewell(state: ConsoleState, target: str, ends_with_us: bool) -> str:
+    """What goes on without the console, and how to come back to it."""
+    if ends_with_us:
+        return "The demo is over: what it started is stopped now."
+    running = []
+    snapshot = state.snapshot
+    if snapshot is not None and snapshot.extract is not None and extracting(snapshot):
+        extract = snapshot.extract
+        running.append(f"The extraction ({units.number(extract.stored)} of {units.number(extract.total)} samples)")
+    if snapshot is not None and snapshot.server.phase in (*STARTING, *SERVING):
+        running.append("the server" if running else "The server")
+    if not running:
+        return f"Detached from {target}. Come back with: eagle3-console {target}"
+    verb = "go on" if len(running) > 1 else "goes on"
+    return f"{' and '.join(running)} {verb} on {target}. Come back with: eagle3-console {target}"

@@ -1,0 +1,97 @@
+"""Which acts on the box make sense now, and for the others the reason why not. Pure."""
+
+from __future__ import annotations
+
+from eagle3_console.alerts import EXTRACTING, SERVING
+from eagle3_console.state import ConsoleState
+from eagle3_console.ui import steering
+from eagle3_console.ui.keys import Key
+from eagle3_remote.protocol import ExtractState, Phase, Snapshot
+
+DOWN = (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED)
+
+
+def extracting(snapshot: Snapshot | None) -> bool:
+    """Whether an extraction runs or waits on the box."""
+    return snapshot is not None and snapshot.extract is not None and snapshot.extract.state in EXTRACTING
+
+
+def why_not(act: str, state: ConsoleState, readonly: bool) -> str:
+    """A sentence that says why an act is not possible now; empty: it is."""
+    live = state.connection.live
+    if act == "reconnect":
+        return "The link is up." if live else ""
+    if not live:
+        return "There is no link to the box now."
+    if readonly:
+        return "This console only watches (--readonly, or readonly in the settings)."
+    steerer = steering.other(state)
+    if act == "take_over":
+        return "" if steerer is not None else "No other console steers this box."
+    if steerer is not None and act != "verify":
+        return f"Another console steers this box: {steerer.name}. Taking over is a key of its own (T)."
+    if act == "deploy":
+        return ""
+    if state.snapshot is None:
+        return "The box has not answered yet."
+    return _OF[act](state.snapshot)
+
+
+def _server_start(now: Snapshot) -> str:
+    return "" if now.server.phase in DOWN else f"A server is there already: {_phase(now)}. R restarts it."
+
+
+def _server_restart(now: Snapshot) -> str:
+    return (
+        "" if now.server.job is not None and now.server.phase not in DOWN else "No server of ours runs: s starts one."
+    )
+
+
+def _probe(now: Snapshot) -> str:
+    return "" if now.server.phase in SERVING else f"The server does not serve yet: {_phase(now)}."
+
+
+def _extract_start(now: Snapshot) -> str:
+    if extracting(now):
+        return "An extraction is under way already."
+    return "" if now.server.phase in SERVING else f"It needs a server that serves; this one is {_phase(now)}."
+
+
+def _pause(now: Snapshot) -> str:
+    if not extracting(now):
+        return "No extraction is under way."
+    if now.array is not None:
+        return "The tasks of a Slurm array cannot be paused from here."
+    assert now.extract is not None
+    return "It is about to finish." if now.extract.state is ExtractState.FINISHING else ""
+
+
+def _verify(now: Snapshot) -> str:
+    return "" if now.extract is not None and now.extract.spec is not None else "Nothing was extracted on this box yet."
+
+
+def _stop(now: Snapshot) -> str:
+    return "" if now.server.phase not in DOWN or extracting(now) else "Nothing of ours runs on the box."
+
+
+def _phase(now: Snapshot) -> str:
+    return now.server.phase.value.replace("-", " ")
+
+
+_OF = {
+    "server_start": _server_start,
+    "server_restart": _server_restart,
+    "probe": _probe,
+    "extract_start": _extract_start,
+    "pause": _pause,
+    "verify": _verify,
+    "stop": _stop,
+}
+
+
+def label(key: Key, state: ConsoleState) -> str:
+    """What a key is called now: one that pauses lets go on what is paused."""
+    extract = state.snapshot.extract if state.snapshot is not None else None
+    if key.act == "pause" and extract is not None and extract.state is ExtractState.PAUSED:
+        return "resume"
+    return key.label

@@ -1,0 +1,63 @@
+"""The footer: the keys that work now, as many as there is room for; a click does what the key does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+from textual.content import Content
+
+from eagle3_console.state import ConsoleState
+from eagle3_console.ui.draw import View, words
+from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.keys import Key
+from eagle3_console.ui.possible import label, why_not
+from eagle3_console.ui.widgets.panel import Bar
+
+_LAST = ("help", "palette", "detach")
+"""These stay, however narrow it is."""
+_GAP = "  "
+
+
+class KeyBar(Bar):
+    """One line of keys."""
+
+    def __init__(self, keys: Sequence[Key], readonly: bool, glyphs: Glyphs, state: ConsoleState, now: float) -> None:
+        super().__init__(self._line, glyphs, state, now)
+        self.id = "keys"
+        self._keys = tuple(keys)
+        self._readonly = readonly
+
+    def _line(self, view: View) -> list[Content]:
+        items = [_item(key, view.state) for key in chosen(self._keys, view.state, self._readonly, view.width)]
+        return [Content(" ") + Content(_GAP).join(items)]
+
+    async def on_click(self, event: events.Click) -> None:
+        """The key under the mouse."""
+        at = 1
+        for key in chosen(self._keys, self._state, self._readonly, self.size.width):
+            end = at + _item(key, self._state).cell_length
+            if at <= event.x < end:
+                await self.app.run_action(key.action)
+                return
+            at = end + len(_GAP)
+
+
+def chosen(keys: Sequence[Key], state: ConsoleState, readonly: bool, width: int) -> list[Key]:
+    """The keys that work now and for which there is room, the least needed left out first."""
+    able = [key for key in keys if key.footer and not (key.act and why_not(key.act, state, readonly))]
+    for fewer in _ever_fewer(able):
+        if 1 + sum(_item(key, state).cell_length + len(_GAP) for key in fewer) - len(_GAP) <= width:
+            return fewer
+    return [key for key in able if key.id in _LAST]
+
+
+def _ever_fewer(keys: Sequence[Key]) -> list[list[Key]]:
+    choices = [[key for key in keys if key.footer <= most] for most in (3, 2, 1)]
+    rest = [key for key in choices[-1] if key.id not in _LAST]
+    last = [key for key in choices[-1] if key.id in _LAST]
+    return [*choices, *([*rest[:count], *last] for count in range(len(rest) - 1, 0, -1))]
+
+
+def _item(key: Key, state: ConsoleState) -> Content:
+    return words((key.shown, "bold $text-accent"), f" {label(key, state)}")

@@ -1,0 +1,235 @@
+"""A person's own keys and theme; the palette; the footer; what alerts were missed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+
+from eagle3_console.events import Alert, AlertRaised
+from eagle3_console.settings import Settings
+from eagle3_console.ui import themes
+from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.keys import KEYS
+from eagle3_console.ui.palette import Actions
+from eagle3_remote.protocol import ExtractState
+from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived, console
+from tests.ui.test_keys import EXTRACTING, IDLE, SERVING, appears, settled, text_of
+
+
+def footer(app: ConsoleApp) -> str:
+    return text_of(app).splitlines()[-1]
+
+
+async def test_a_key_of_ones_own_takes_the_place_of_ours() -> None:
+    app, controller = console(SERVING, settings=Settings(keys={"probe": "e", "extract.start": "t", "log.top": "f2"}))
+    async with app.run_test(size=(120, 35)) as pilot:
+        await settled(pilot)
+        await pilot.press("e")
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert controller.calls == ["probe", "extract_start"]
+        assert "e probe" in footer(app)
+        assert "t extract" in footer(app)
+        await pilot.press("g")
+        assert app.log_panel.view.following
+        await pilot.press("f2")
+        assert not app.log_panel.view.following
+
+
+async def test_the_same_key_confirms_also_when_it_is_ones_own() -> None:
+    app, controller = console(SERVING, settings=Settings(keys={"server.restart": "f5"}))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("f5")
+        await settled(pilot)
+        assert "Restart (f5)" in text_of(app)
+        await pilot.press("R")
+        await settled(pilot)
+        assert controller.calls == []
+        await pilot.press("f5")
+        await settled(pilot)
+        assert controller.calls == ["server_restart radix_cache=False"]
+
+
+async def test_the_settings_may_say_that_one_only_watches() -> None:
+    app, controller = console(SERVING, settings=Settings(readonly=True))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert controller.calls == []
+        assert "read-only" in text_of(app)
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120, 200])
+async def test_the_footer_shows_what_works_now_and_always_the_way_out(width: int) -> None:
+    app, _ = console(EXTRACTING)
+    async with app.run_test(size=(width, 35)) as pilot:
+        await settled(pilot)
+        line = footer(app)
+        assert "? help" in line
+        assert "q detach" in line
+        assert " s start" not in line
+        assert "e extract" not in line
+        if width >= 80:
+            for words in ("p pause", "R restart", "t probe", "v verify", "x stop", "l log", "^p all"):
+                assert words in line
+
+
+async def test_the_footer_calls_pause_resume_while_paused() -> None:
+    app, controller = console(EXTRACTING)
+    async with app.run_test(size=(100, 35)) as pilot:
+        await settled(pilot)
+        assert "p pause" in footer(app)
+        controller.queue.put_nowait(arrived(READY, dataclasses.replace(RUNNING, state=ExtractState.PAUSED), NOW + 1))
+        await settled(pilot)
+        assert "p resume" in footer(app)
+
+
+async def test_a_click_on_the_footer_is_the_key() -> None:
+    app, controller = console(SERVING)
+    async with app.run_test(size=(120, 35)) as pilot:
+        await settled(pilot)
+        at = footer(app).index("t probe")
+        for offset in (at, at + 4):
+            await pilot.click("#keys", offset=(offset, 0))
+            await settled(pilot)
+        assert controller.calls == ["probe", "probe"]
+
+
+async def palette(pilot: Pilot[None], words: str) -> None:
+    await pilot.press("ctrl+p")
+    await settled(pilot)
+    assert CommandPalette.is_open(pilot.app)
+    await pilot.press(*words)
+    for _ in range(200):
+        if "box: deploy" not in text_of(pilot.app):  # type: ignore[arg-type]
+            return
+        await pilot.pause(0.05)
+
+
+async def test_the_palette_does_everything_by_name() -> None:
+    app, controller = console(SERVING)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        await palette(pilot, "probe")
+        await appears(pilot, "server: probe")
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert controller.calls == ["probe"]
+
+
+async def test_the_palette_says_why_something_is_not_possible() -> None:
+    app, controller = console(IDLE)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        await palette(pilot, "probe")
+        await appears(pilot, "not now: The server does not serve yet: not running.")
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert controller.calls == []
+
+
+async def test_the_palette_has_every_key_under_the_words_of_footer_and_help() -> None:
+    app, _ = console(EXTRACTING)
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        found = {hit.text async for hit in Actions(app.screen).discover()}
+        assert found == {f"{key.group}: {key.label}" for key in KEYS if key.id != "palette"}
+
+
+async def test_a_theme_is_taken_by_name_and_the_settings_give_the_first() -> None:
+    app, _ = console(SERVING, settings=Settings(theme="eagle-light"))
+    async with app.run_test(size=(100, 40), notifications=True) as pilot:
+        await settled(pilot)
+        assert app.theme == "eagle-light"
+        await palette(pilot, "blueorange")
+        await appears(pilot, "theme: eagle-blue-orange")
+        await pilot.press("down", "enter")
+        await settled(pilot)
+        assert app.theme == "eagle-blue-orange"
+        await appears(pilot, 'theme = "eagle-blue-orange" in')
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of the Web Content Accessibility Guidelines, 1 to 21."""
+    from textual.color import Color
+
+    def luminance(text: str) -> float:
+        parts = [value / 255 for value in Color.parse(text).rgb]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    high, low = sorted((luminance(one), luminance(other)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", themes.OWN, ids=lambda theme: theme.name)
+def test_every_colour_of_a_theme_can_be_read_on_its_ground(theme: object) -> None:
+    assert isinstance(theme, type(themes.DARK))
+    for name in ("foreground", "accent", "success", "warning", "error"):
+        for ground in ("background", "surface"):
+            ratio = contrast(getattr(theme, name), getattr(theme, ground))
+            assert ratio >= 4.5, f"{name} on {ground}: {ratio:.1f}"
+
+
+async def test_a_screenshot_is_saved_beside_the_ones_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app, _ = console(SERVING)
+    async with app.run_test(size=(100, 35), notifications=True) as pilot:
+        await settled(pilot)
+        await pilot.press("ctrl+s", "ctrl+s")
+        await appears(pilot, "saved")
+    assert sorted(os.listdir(tmp_path)) == ["eagle3-console-2.svg", "eagle3-console.svg"]
+    assert "gpu-box" in (tmp_path / "eagle3-console.svg").read_text()
+
+
+def alert(number: int, level: str = "error") -> AlertRaised:
+    text = f"trouble [{number}] with a path /data/hidden/{'x' * 60}"
+    return AlertRaised(Alert(NOW - 1000 + number, level, f"c{number}", text, f"cure number {number}"))  # type: ignore[arg-type]
+
+
+async def test_errors_that_nobody_looked_at_are_counted_in_the_header() -> None:
+    app, controller = console([LIVE, arrived(READY), *(alert(number) for number in range(3)), alert(3, "warning")])
+    async with app.run_test(size=(100, 35)) as pilot:
+        await settled(pilot)
+        header = text_of(app).splitlines()[0]
+        assert "✗ 3 new errors (a)" in header
+        await pilot.press("a")
+        await settled(pilot)
+        assert "new error" not in text_of(app).splitlines()[0]
+        controller.queue.put_nowait(alert(5))
+        await settled(pilot)
+        assert "new error" not in text_of(app).splitlines()[0]  # it is on the screen
+        await pilot.press("a")
+        controller.queue.put_nowait(alert(6))
+        await settled(pilot)
+        assert "✗ 1 new error (a)" in text_of(app).splitlines()[0]
+
+
+async def test_the_history_shows_every_alert_with_its_cure_and_scrolls() -> None:
+    app, _ = console([LIVE, arrived(READY), *(alert(number) for number in range(40))])
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("a")
+        await settled(pilot)
+        seen = text_of(app)
+        assert "trouble [39]" in seen
+        assert "cure number 39" in seen
+        assert "trouble [0]" not in seen
+        await pilot.press("end")
+        await settled(pilot)
+        assert "cure number 0" in text_of(app)
+        assert "trouble [39]" not in text_of(app)
+        await pilot.press("home")
+        await settled(pilot)
+        assert "trouble [39]" in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert "1 Server" in text_of(app)
