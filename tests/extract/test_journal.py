@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,29 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
 def test_states_of_waiting_are_known(tmp_path: Path, data: Path) -> None:
     _, journal = journal_of(tmp_path / "out", data)
     assert {entry.state for entry in journal.waiting(10)} == {WAITING}
+
+
+def test_looking_while_another_thread_writes_and_another_connection_reads_the_input(tmp_path: Path, data: Path) -> None:
+    _, journal = journal_of(tmp_path / "out", data)
+    reader = Journal(str(tmp_path / "out/.eagle3/journal.sqlite3"))
+    over = threading.Event()
+
+    def again_and_again(act: Callable[[], object]) -> None:
+        try:
+            while not over.is_set():
+                act()
+        finally:
+            over.set()
+
+    acts: list[Callable[[], object]] = [
+        lambda: reader.put("reading", {"number": 6}),
+        lambda: journal.set_state(1, WAITING),
+        lambda: (journal.reading(), journal.waiting(10), journal.group("run:"), journal.facts()),
+        lambda: (journal.counts(), journal.problems(10), journal.has_samples()),
+    ]
+    with ThreadPoolExecutor(len(acts)) as threads:
+        doing = [threads.submit(again_and_again, act) for act in acts]
+        over.wait(1.0)
+        over.set()
+    for done in doing:
+        done.result()

@@ -7,7 +7,7 @@ import gzip
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +285,26 @@ def test_what_was_too_long_for_a_smaller_server_goes_to_a_larger_one(tmp_path: P
     list(journal.give_rows(0, None))
     assert sorted(content(dataset, journal)) == wanted(records[:2])
     assert (journal.counts().waiting, journal.counts().rejected) == (2, 1)
+
+
+def test_stopping_does_not_wait_until_all_that_was_read_is_remembered(tmp_path: Path) -> None:
+    dataset, journal = journal_of(tmp_path / "out", write(tmp_path / "data.jsonl"), Order(limit=299))
+    source = find(str(tmp_path / "data.jsonl"))
+    feeder = Feeder(dataset.journal, dataset.spool, source, RULES, Order())
+    remembered = 0
+
+    def names(self: Journal) -> Iterator[tuple[int, bytes, str | None]]:
+        nonlocal remembered
+        for remembered in range(1, 10_001):
+            time.sleep(0.001)
+            yield remembered, remembered.to_bytes(16, "big"), None
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "names", names)
+        feeder.start()
+        while not remembered:
+            time.sleep(0.001)
+        feeder.close()
+    assert not feeder.over
+    assert remembered < 10_000
+    assert journal.reading().number == 299

@@ -159,20 +159,29 @@ class Journal:
                     raise_if_full(error, self._path)
                 raise
 
+    def _ask(self, question: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        """All of an answer, while no other thread writes here.
+
+        A question that is half answered holds this connection to what it saw then; where another connection wrote meanwhile,
+        SQLite refuses the next change of this one at once ("database is locked").
+        """
+        with self._lock:
+            return self._db.execute(question, values).fetchall()
+
     # facts
 
     def get(self, key: str) -> Any:
         """A fact, or `None`."""
-        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        found = self._ask("SELECT value FROM meta WHERE key = ?", (key,))
+        return json.loads(found[0][0]) if found else None
 
     def facts(self) -> list[tuple[str, str]]:
         """Every fact as its JSON text, by key."""
-        return self._db.execute("SELECT key, value FROM meta ORDER BY key").fetchall()
+        return self._ask("SELECT key, value FROM meta ORDER BY key")
 
     def group(self, prefix: str) -> list[Any]:
         """The facts whose keys begin so."""
-        found = self._db.execute("SELECT value FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
+        found = self._ask("SELECT value FROM meta WHERE substr(key, 1, ?) = ?", (len(prefix), prefix))
         return [json.loads(value) for (value,) in found]
 
     def put(self, key: str, value: Any) -> None:
@@ -269,19 +278,17 @@ class Journal:
         self._db.create_function("place", 1, lambda line: place(line, seed), deterministic=True)
         if not limit or seed is None:
             return limit or _EVERYWHERE
-        found = self._db.execute(
+        found = self._ask(
             "WITH RECURSIVE lines(line) AS (SELECT 1 UNION ALL SELECT line + 1 FROM lines WHERE line < ?)"
             " SELECT place(line) AS at FROM lines ORDER BY at LIMIT 1 OFFSET ?",
             (self.reading().number, limit - 1),
-        ).fetchone()
-        return _EVERYWHERE if found is None else int(found[0])
+        )
+        return int(found[0][0]) if found else _EVERYWHERE
 
     def _chunks(self, table: str) -> Iterator[tuple[int, list[tuple[Any, ...]]]]:
         """(rows before it, rows) of a temporary table, in pieces, in its order."""
         at = 0
-        while chunk := self._db.execute(
-            f"SELECT * FROM temp.{table} WHERE rowid > ? ORDER BY rowid LIMIT ?", (at, _CHUNK)
-        ).fetchall():
+        while chunk := self._ask(f"SELECT * FROM temp.{table} WHERE rowid > ? ORDER BY rowid LIMIT ?", (at, _CHUNK)):
             yield at, chunk
             at += len(chunk)
 
@@ -325,9 +332,9 @@ class Journal:
 
     def waiting(self, limit: int) -> list[Entry]:
         """The next samples to send: untried ones in row order, then those that were tried before."""
-        found = self._db.execute(
+        found = self._ask(
             f"SELECT {_ENTRY} FROM samples WHERE state = 'waiting' ORDER BY attempts, row LIMIT ?", (limit,)
-        ).fetchall()
+        )
         return [_entry(row) for row in found]
 
     def set_state(self, line: int, state: str) -> None:
@@ -378,9 +385,9 @@ class Journal:
 
     def found(self) -> list[Entry]:
         """Valid samples that are not stored but have a file by `set_present`; few, for files are journalled at once."""
-        found = self._db.execute(
+        found = self._ask(
             f"SELECT {_ENTRY} FROM samples JOIN temp.present USING (row) WHERE state != 'stored' ORDER BY row"
-        ).fetchall()
+        )
         return [_entry(row) for row in found]
 
     # closing the holes
@@ -401,9 +408,9 @@ class Journal:
 
     def moves(self) -> list[tuple[Entry, int]]:
         """The next stored samples whose file moves (or has moved) to another row, ascending, each with that row."""
-        found = self._db.execute(
+        found = self._ask(
             f"SELECT {_ENTRY}, target FROM samples WHERE target IS NOT NULL ORDER BY row LIMIT ?", (_MOVES,)
-        ).fetchall()
+        )
         return [(_entry(row[:-1]), row[-1]) for row in found]
 
     def moved(self, lines: Iterable[int]) -> None:
@@ -433,9 +440,7 @@ class Journal:
 
     def has_samples(self) -> bool:
         """Whether there is any sample that was not refused."""
-        return bool(
-            self._db.execute("SELECT 1 FROM samples WHERE state NOT IN ('rejected', 'read') LIMIT 1").fetchone()
-        )
+        return bool(self._ask("SELECT 1 FROM samples WHERE state NOT IN ('rejected', 'read') LIMIT 1"))
 
     def names(self) -> Iterator[tuple[int, bytes, str | None]]:
         """(line, fingerprint, id) of every sample that was not refused, or for its length alone, in input order."""
@@ -445,22 +450,22 @@ class Journal:
 
     def problems(self, limit: int) -> list[tuple[int, str, str, str]]:
         """(line, state, kind, reason) of refused and failed samples, in input order."""
-        return self._db.execute(
+        return self._ask(
             "SELECT line, state, coalesce(kind, ''), coalesce(reason, '') FROM samples WHERE state IN ('rejected', 'failed')"
             " ORDER BY line LIMIT ?",
             (limit,),
-        ).fetchall()
+        )
 
     def counts(self, file_bytes: Callable[[int], int] = lambda tokens: 0) -> Counts:
         """The counters, from the table; `file_bytes` is what the file of so many tokens takes."""
-        row = self._db.execute(
+        (row,) = self._ask(
             """SELECT count(*), total(state = 'stored'), total(state = 'rejected'), total(state = 'failed'),
                 total(state IN ('waiting', 'sent', 'checked')), total(tokens * (state != 'rejected')),
                 total(tokens * (state = 'stored')), total(bytes * (state = 'stored')),
                 total(state != 'rejected' AND full_tokens > tokens), total(state != 'rejected' AND has_mask = 0),
                 coalesce(max(tokens * (state != 'rejected')), 0) FROM samples WHERE state != 'read'"""
-        ).fetchone()
-        lengths = self._db.execute(
+        )
+        lengths = self._ask(
             "SELECT tokens, count(*) FROM samples WHERE state NOT IN ('read', 'rejected') GROUP BY tokens"
         )
         size = sum(file_bytes(tokens) * number for tokens, number in lengths)

@@ -210,7 +210,10 @@ class Feeder:
     def _read_before(self, journal: Journal, number: int) -> Iterator[Named]:
         """What an earlier run read; of other shards' samples the journal knows nothing, so that the input is read once more."""
         if not self._order.looks_at_all:
-            yield from journal.names()
+            for named in journal.names():
+                if self._stop.is_set():
+                    raise _Stopped
+                yield named
             return
         for item in self._source.items(Position()):
             if item.number > number:
