@@ -22,6 +22,7 @@ from eagle3_console.arguments import (
     merge,
     options,
     profile,
+    replay,
     server,
     space,
 )
@@ -125,4 +126,5 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     jobs.add(sub, link, output)
     explain.add(sub)
     demo.add(sub, output)
+    replay.add(sub, output)
     return parser, frozenset(sub.choices)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from eagle3_console import units
@@ -30,9 +32,13 @@ class Narrator:
     Args:
         quiet: say nothing.
         stream: where to; default stderr.
+        clock: Unix seconds, for the time in front of a line.
     """
 
-    def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(
+        self, quiet: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._clock = clock
         self._quiet = quiet
         self._stream = stream
         self._said: dict[str, str] = {}
@@ -60,7 +66,7 @@ class Narrator:
     def line(self, text: str) -> None:
         """One line, with the time in front."""
         if not self._quiet:
-            print(f"{time.strftime('%H:%M:%S')} {text}", file=self._stream or sys.stderr, flush=True)
+            print(f"{units.clock(self._clock())} {text}", file=self._stream or sys.stderr, flush=True)
 
     def _once(self, key: str, text: str) -> None:
         if self._said.get(key) != text:
@@ -73,11 +79,18 @@ class Narrator:
         extract = snapshot.extract
         if extract is None or extract.state not in _WORKING:
             return
-        now = time.monotonic()
+        now = self._clock()
         finished = extract.stored + extract.rejected + extract.failed >= extract.total > 0
-        if now - self._progress_at >= _PROGRESS_EVERY or finished:
+        if not 0 <= now - self._progress_at < _PROGRESS_EVERY or finished:
             self._progress_at = now
             self._once("extract", extract_line(extract))
+
+
+def has_terminal() -> bool:
+    """Whether a screen can be drawn here."""
+    # Textual reads standard input and draws on standard error
+    terminals = (sys.stdin, sys.stdout, sys.stderr)
+    return all(stream.isatty() for stream in terminals) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def server_line(server: ServerStatus) -> str:

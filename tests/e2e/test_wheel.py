@@ -52,6 +52,7 @@ def test_wheel_carries_the_three_packages_and_the_test_bed(wheel: Path) -> None:
     assert {"eagle3_patch/layout.py", "eagle3_patch/entry/sitecustomize.py"} <= names
     assert any(name.startswith("eagle3_console/demo/testbed/requirements-") for name in names)
     assert "eagle3_console/demo/testbed/stubs/sitecustomize.py" in names
+    assert "eagle3_console/recording/demo.ndjson.gz" in names
     # at the top of site-packages it would run in every Python of that environment
     assert "sitecustomize.py" not in names
 
@@ -88,3 +89,10 @@ def test_installed_console_can_upload_its_box_side(venv: Path, tmp_path: Path) -
     assert second.stdout.endswith(": 0 bytes uploaded\n")
     release = Path(first.stdout.rsplit(":", 1)[0])
     assert (release / "eagle3_patch" / "entry" / "sitecustomize.py").is_file()
+
+
+def test_installed_console_shows_a_real_run_without_a_box(venv: Path) -> None:
+    told = subprocess.run([venv / "eagle3-console", "replay"], capture_output=True, text=True, timeout=60)
+    assert told.returncode == 0, told.stderr
+    assert "recorded: the demo: real SGLang " in told.stderr
+    assert " 64 of 64 stored" in told.stderr

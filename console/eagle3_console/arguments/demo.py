@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from eagle3_console.arguments import options
 from eagle3_console.arguments.commands import Commands
 from eagle3_console.arguments.kinds import positive
 
@@ -25,4 +26,5 @@ def add(sub: Commands, output: argparse.ArgumentParser) -> None:
     demo.add_argument(
         "--keep", metavar="DIR", default="", help="leave model, tokenized_data.jsonl, dataset and report.json there"
     )
+    options.record(demo)
     demo.add_argument("--prepare", action="store_true", help="only set up the test bed")

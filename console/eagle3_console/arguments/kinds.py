@@ -46,3 +46,25 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise argparse.ArgumentTypeError(f"NAME=VALUE is needed, not {text!r}")
     return key, value
+
+
+def speed(text: str) -> float:
+    """How many times as fast, 0.1 to 1000."""
+    try:
+        value = float(text.removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 1000:
+        raise argparse.ArgumentTypeError(f"a number from 0.1 to 1000 is needed, not {text!r}")
+    return value
+
+
+def moment(text: str) -> float:
+    """A place in a recording: ``75``, ``01:15`` or ``1:02:03``, in seconds."""
+    parts = text.split(":")
+    if len(parts) > 3 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"seconds, MM:SS or H:MM:SS are needed, not {text!r}")
+    seconds = 0
+    for part in parts:
+        seconds = seconds * 60 + int(part)
+    return float(seconds)

@@ -37,7 +37,15 @@ def link_options() -> argparse.ArgumentParser:
         action="store_true",
         help="change the box though another console steers it; from then on this one does",
     )
+    record(options)
     return options
+
+
+def record(command: argparse.ArgumentParser) -> None:
+    """Keep the session."""
+    command.add_argument(
+        "--record", metavar="FILE", default="", help="keep this session, without secrets; 'replay FILE' shows it again"
+    )
 
 
 def output_options() -> argparse.ArgumentParser:

@@ -20,6 +20,7 @@ from eagle3_console.commands import (
     log,
     merge,
     profile,
+    replay,
     server,
     space,
     stack,
@@ -46,6 +47,7 @@ _COMMANDS = (
     | profile.COMMANDS
     | config.COMMANDS
     | explain.COMMANDS
+    | replay.COMMANDS
 )
 
 
@@ -66,14 +68,20 @@ def execute(args: argparse.Namespace) -> int:
         return ExitCode.GOOD  # the reader of our stdout has seen enough
 
 
+async def _open(args: argparse.Namespace) -> int:
+    from eagle3_console.recording.recorder import recording
+    from eagle3_console.screen import open_screen
+
+    with recording(args, args.host) as recorder:
+        return await open_screen(make_session(args), make_plan(args), readonly=args.readonly, recorder=recorder)
+
+
 def _dispatch(args: argparse.Namespace) -> Coroutine[Any, Any, int]:
     if args.command == "demo":
         from eagle3_console.demo.run import demo
 
         return demo(args)
     if args.command == "open":
-        from eagle3_console.screen import open_screen
-
-        return open_screen(make_session(args), make_plan(args), readonly=args.readonly)
+        return _open(args)
     action = getattr(args, "action", "")
     return _COMMANDS[f"{args.command} {action}".rstrip()](args)

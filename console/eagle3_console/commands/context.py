@@ -14,6 +14,7 @@ from eagle3_console.flow import Flow
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.apply import with_profile
+from eagle3_console.recording.recorder import recording
 from eagle3_console.session import Session
 from eagle3_console.watch import Emit, Log
 from eagle3_remote.protocol import Snapshot, StopReport
@@ -76,12 +77,16 @@ async def open_flow(
         raise UsageError(
             f"'{args.command}' needs {', '.join(missing)}: {'a path' if len(missing) == 1 else 'paths'} on the box."
         )
-    flow = Flow(make_session(args), plan, emit or Narrator(quiet=args.quiet), log)
-    try:
-        await flow.watcher.connect()
-        yield flow
-    finally:
-        await flow.session.leave()
+    with recording(args, args.host) as recorder:
+        emit = emit or Narrator(quiet=args.quiet)
+        if recorder is not None:
+            emit, log = recorder.tee(emit), "tail" if log == "none" else log
+        flow = Flow(make_session(args), plan, emit, log)
+        try:
+            await flow.watcher.connect()
+            yield flow
+        finally:
+            await flow.session.leave()
 
 
 async def snapshot(flow: Flow) -> Snapshot:

@@ -23,6 +23,7 @@ from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow, RunResult
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.plan import Plan
+from eagle3_console.recording.recorder import Recorder, recording
 from eagle3_console.session import Session
 
 _VOCAB = 1024
@@ -42,6 +43,14 @@ async def demo(args: argparse.Namespace) -> int:
     if args.prepare:
         return ExitCode.GOOD
     kept = _kept_dir(args.keep)
+    note = f"the demo: real SGLang {bed.version} on a CPU with a tiny random {args.arch} model"
+    with recording(args, "demo", note) as recorder:
+        return await _run(bed, kept, args, narrate, recorder)
+
+
+async def _run(
+    bed: install.TestBed, kept: Path | None, args: argparse.Namespace, narrate: Narrator, recorder: Recorder | None
+) -> int:
     async with _scratch(bed) as scratch, embedded_box(scratch, bed.env) as box:
         keep = kept or scratch / "kept"
         keep.mkdir(parents=True, exist_ok=True)
@@ -58,17 +67,18 @@ async def demo(args: argparse.Namespace) -> int:
         session = _session(box)
         try:
             if args.headless:
-                return await _headless(session, plan, narrate, args, keep)
+                emit = recorder.tee(narrate) if recorder is not None else narrate
+                flow = Flow(session, plan, emit, log="tail" if recorder is not None else "none")
+                return await _headless(flow, args, keep)
             from eagle3_console.screen import open_screen
 
-            return await open_screen(session, plan, demo=lambda result: _write_report(keep, result))
+            return await open_screen(session, plan, demo=lambda result: _write_report(keep, result), recorder=recorder)
         finally:
             await session.drop()
             narrate.line("stopping what the demo started")
 
 
-async def _headless(session: Session, plan: Plan, narrate: Narrator, args: argparse.Namespace, keep: Path) -> int:
-    flow = Flow(session, plan, narrate)
+async def _headless(flow: Flow, args: argparse.Namespace, keep: Path) -> int:
     await flow.watcher.connect()
     result = await flow.run()
     _write_report(keep, result)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from eagle3_console.alerts import Sample
-from eagle3_console.events import LogArrived, LogRestarted, SnapshotArrived
+from eagle3_console.events import Event, LogArrived, LogRestarted, SnapshotArrived
 from eagle3_console.recording import form
 from eagle3_console.recording.delta import apply
 from eagle3_console.recording.reader import Recording
@@ -48,8 +48,8 @@ class Player:
         log: list[LogEvent] = []
         end = self.recording.until(to)
         while self._next < min(end, len(self.recording)):
-            event = self._step()
-            if event is not None:
+            event = self.step()
+            if isinstance(event, LogEvent):
                 log.append(event)
         self.position = min(max(to, self.position), self.recording.seconds)
         return log
@@ -63,7 +63,7 @@ class Player:
             if self.recording.kinds[self._next] in _LOG:
                 self._next += 1
             else:
-                self._step()
+                self.step()
         self.position = min(to, self.recording.seconds)
         return self._log_before(self._next)
 
@@ -101,8 +101,8 @@ class Player:
             index -= 1
         return tuple(Sample(*point) for point in points[len(points) - count :])
 
-    def _step(self) -> LogEvent | None:
-        """Take the next line; what it says of the log."""
+    def step(self) -> Event | None:
+        """Take the next line; the event that it is, where it is one. A damaged line is the end."""
         number = self._next
         try:
             event = self._event(number)
@@ -110,15 +110,14 @@ class Player:
             self.recording.end_before(number, str(error))
             return None
         self._next = number + 1
-        if isinstance(event, LogEvent):
-            return event
+        self.position = max(self.position, self.recording.times[number])
         if event is not None:
             self.state = reduce(self.state, event)
-            if isinstance(event, SnapshotArrived):
-                self._wall_base = event.at - self.recording.times[number]
-        return None
+        if isinstance(event, SnapshotArrived):
+            self._wall_base = event.at - self.recording.times[number]
+        return event
 
-    def _event(self, number: int) -> Any:
+    def _event(self, number: int) -> Event | None:
         kind = self.recording.kinds[number]
         if kind in (form.CHECKPOINT, form.END):
             return None

@@ -39,8 +39,9 @@ class Recorder:
         self._fault = ""
         self._told = False
         self._waiting: queue.Queue[tuple[float, Event] | None] = queue.Queue(MAX_WAITING)
-        self._began = time.monotonic()
-        self._writer = Writer(target, time.time(), note)
+        self._began = 0.0
+        self._writer: Writer | None = None
+        self._target, self._note = target, note
         try:
             # Only for its owner: it shows paths, hosts and the log.
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -53,6 +54,8 @@ class Recorder:
 
     def take(self, event: Event) -> AlertRaised | None:
         """Have one event written; once, when that has failed, what to tell the person. Never waits, never raises."""
+        if self._writer is None:  # second 0 is the first event
+            self._began, self._writer = time.monotonic(), Writer(self._target, time.time(), self._note)
         if not self._fault:
             try:
                 self._waiting.put_nowait((time.monotonic() - self._began, event))
@@ -84,12 +87,14 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            self._write(self._writer.begin())
-            while (item := self._waiting.get()) is not None:
-                lines = list(self._writer.take(*item))
-                if not self._fault and lines:
-                    self._write(b"".join(lines))
-            if not self._fault:
+            begun = False
+            while (item := self._waiting.get()) is not None and not self._fault:
+                assert self._writer is not None
+                if not begun:
+                    self._write(self._writer.begin())
+                    begun = True
+                self._write(b"".join(self._writer.take(*item)))
+            if self._writer is not None and not self._fault:
                 self._write(b"".join(self._writer.end(time.monotonic() - self._began)))
         except Exception as error:  # whatever it is: the session goes on
             self._fault = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -15,6 +15,7 @@ from textual.command import Provider
 from textual.screen import Screen
 
 from eagle3_console.events import Event, LogArrived, LogRestarted
+from eagle3_console.recording.recorder import Recorder
 from eagle3_console.settings import Settings
 from eagle3_console.state import reduce
 from eagle3_console.ui import themes
@@ -41,6 +42,7 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         ends_with_us: the box is a demo's, and what runs there is stopped when the screen closes.
         ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
         wall: Unix clock of this machine.
+        recorder: is told every event; what it answers is an event too.
     """
 
     CSS_PATH = Path(__file__).with_name("console.tcss")
@@ -60,8 +62,10 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         ends_with_us: bool = False,
         ascii_signs: bool | None = None,
         wall: Callable[[], float] = time.time,
+        recorder: Recorder | None = None,
     ) -> None:
         super().__init__(controller, target, settings, readonly, ascii_signs, wall)
+        self._recorder = recorder
         self._ends_with_us = ends_with_us
         self.use_command_palette = True
         self.set_keymap(settings.keys)
@@ -105,6 +109,9 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         else:
             self.state = reduce(self.state, event)
             self._draw()
+        fault = self._recorder.take(event) if self._recorder is not None else None
+        if fault is not None:
+            self.take(fault)
 
     def _draw(self) -> None:
         self.dashboard.show(self.state, self.wall())

@@ -45,7 +45,7 @@ class ConsoleBase(App[None]):
         self.target = target
         self.settings = settings
         self.readonly = readonly or settings.readonly
-        self.keys = rebound(settings.keys)
+        self.keys = self.table()
         self.wall = wall
         self.glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
         self.state: ConsoleState = initial(wall(), target)
@@ -62,6 +62,10 @@ class ConsoleBase(App[None]):
     def extracting(self) -> bool:
         """Whether an extraction runs or waits on the box."""
         return extracting(self.state.snapshot)
+
+    def table(self) -> tuple[Key, ...]:
+        """Every key, as this person has it."""
+        return rebound(self.settings.keys)
 
     def key_of(self, name: str) -> Key:
         """A key by its id, as this person has it."""
