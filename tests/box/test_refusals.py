@@ -33,6 +33,7 @@ from eagle3_remote.protocol import (
     ServerSpec,
     ServerStatus,
     StopReport,
+    VerifyQuery,
     decode,
     encode,
 )
@@ -391,6 +392,27 @@ def test_extractions_that_cannot_be_started(
         with pytest.raises(Refused, match=words):
             control.start(dataclasses.replace(wish, **change), fit)  # type: ignore[arg-type]
     assert jobs.everything(home) == []
+
+
+def test_a_layout_that_cannot_be_read_is_refused_before_anything_is_sent(
+    home: Path, release: Path, fit: ServerStatus, wish: ExtractSpec
+) -> None:
+    """For an extraction, its plan and a check against the server alike."""
+    assert fit.spec is not None
+    control, spec = ExtractControl(home, release), dataclasses.replace(fit.spec, env={"EAGLE3_DUMP_LAYOUT": "pt"})
+    loose = dataclasses.replace(fit, spec=spec)
+    Path(wish.out).mkdir()
+    for ask in (
+        lambda: control.start(wish, loose),
+        lambda: control.plan(wish, loose),
+        lambda: control.verify(VerifyQuery(wish.out, "running"), lambda: loose),
+    ):
+        with pytest.raises(Refused, match=r"dumps in the layout 'pt' .*restart it without that"):
+            ask()
+    assert jobs.everything(home) == []
+    plain = dataclasses.replace(fit, spec=dataclasses.replace(spec, env={"EAGLE3_DUMP_LAYOUT": "safetensors"}))
+    with pytest.raises(Refused, match="does not exist on this box"):
+        control.start(dataclasses.replace(wish, data="/no/such.jsonl"), plain)
 
 
 def test_one_extraction_at_a_time(home: Path, release: Path, fit: ServerStatus, wish: ExtractSpec) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -239,7 +240,7 @@ def test_too_little_space_is_refused_before_anything_is_sent(tmp_path: Path, pyt
         run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path, out=str(small_disk / "out")))
         assert jobs.run(python, run_dir, tuning=jobs.QUICK) == 5
         now = jobs.status(run_dir)
-        assert "MB free, the rest of the dataset takes" in now.sentence
+        assert re.search(r"MB free, the rest of the dataset takes .* and 0\.50 MB stay free for others: ", now.sentence)
         assert server.prompts == []
 
 

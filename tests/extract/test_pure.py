@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eagle3_remote.extract import space
 from eagle3_remote.extract.errors import EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError, SampleFailure
@@ -137,6 +139,27 @@ def test_space_is_judged_by_what_is_still_missing() -> None:
     assert judge(1_100_000_000)[1] is not None
     assert judge(1_300_000_000) == (None, None)
     assert "9 free inodes, 10 files" in (judge(1_300_000_000, 9)[0] or "")
+
+
+@given(
+    st.lists(st.integers(1, 9000), min_size=1, max_size=30),
+    st.integers(1, 5_000_000_000_000),
+    st.integers(-3, 3),
+)
+def test_what_is_accepted_ends_without_a_pause(lengths: list[int], total: int, more: int) -> None:
+    """Sent one after another, the last one into what is left: whatever the size of the file system."""
+    shape = Shape(4, 1024, 2)
+    margin = Room(0, total, None).margin
+    need = shape.dataset_bytes(sum(lengths), len(lengths))
+    free = need + margin + more
+    refused, _ = space.judge(need, 0, Room(free, total, None), "/out", margin)
+    assert (refused is None) == (more >= 0)
+    if refused is not None:
+        assert margin == 0 or f"{space.gigabytes(margin)} stay free for others" in refused
+        return
+    for tokens in lengths:
+        assert space.output_full(Room(free, total, None), 0, shape.file_bytes(tokens), "/out") is None
+        free -= shape.dataset_bytes(tokens, 1)
 
 
 def test_the_longest_prompt_and_why() -> None:

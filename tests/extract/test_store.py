@@ -18,6 +18,7 @@ import pytest
 from eagle3_patch import layout
 from eagle3_remote.extract import collect
 from eagle3_remote.extract import dataset as ds
+from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.journal import SENT, Journal
 from eagle3_remote.extract.late import LateDumps
 from eagle3_remote.extract.policy import Tuning
@@ -240,3 +241,13 @@ def test_the_dump_of_a_request_that_begins_during_a_sweep_stays(
     monkeypatch.setattr(os, "listdir", listdir)
     asyncio.run(LateDumps([lane], ["aa"]).remove())  # type: ignore[list-item]
     assert (tmp_path / layout.folder_name(rid)).exists()
+
+
+def test_a_dump_in_the_other_layout_is_called_by_its_name(tmp_path: Path) -> None:
+    folder = tmp_path / "req_e3-r-1"
+    write_dump(folder, states_bytes([1, 2]))
+    (folder / layout.STATES_FILE).rename(folder / "aux_0.pt")
+    with pytest.raises(
+        SampleFailure, match=r"it is in the layout 'pt', .* start the server without EAGLE3_DUMP_LAYOUT"
+    ):
+        collect.stage(str(folder), str(tmp_path), 0, None)

@@ -58,6 +58,16 @@ class Checked:
     norms: tuple[float, ...] = ()
 
 
+def unreadable(folder: str, error: Exception) -> SampleFailure:
+    """What a dump that cannot be read means."""
+    if os.path.exists(os.path.join(folder, "aux_0.pt")):
+        text = (
+            f"it is in the layout 'pt', an extraction reads 'safetensors': start the server without {layout.ENV_LAYOUT}"
+        )
+        return SampleFailure("dump-unreadable", text)
+    return SampleFailure("dump-unreadable", f"the dump cannot be read: {error}")
+
+
 class DumpCheck:
     """Checks one complete dump against the ids that were sent (``array('q')``), while it is copied. One use each."""
 
@@ -77,7 +87,7 @@ class DumpCheck:
             with open(os.path.join(folder, layout.META_FILE), encoding="utf-8") as file:
                 self._meta = json.load(file)
         except (OSError, ValueError) as error:
-            raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+            raise unreadable(folder, error) from None
         check_layers(self._meta, self._expected.boundaries, self._expected.final)
         tokens, layers = len(self._ids), len(self._expected.boundaries) + 1
         if header.shape[0] != tokens:

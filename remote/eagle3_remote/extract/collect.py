@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from eagle3_patch import layout
-from eagle3_remote.extract.checks import Checked
+from eagle3_remote.extract.checks import Checked, unreadable
 from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.scan import Read, read_once
 from eagle3_remote.extract.statesfile import Header, read_header
@@ -137,12 +137,12 @@ def stage(folder: str, states_dir: str, row: int, check: Check | None, *, rename
     try:
         fd = os.open(source, os.O_RDONLY)
     except OSError as error:
-        raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+        raise unreadable(folder, error) from None
     try:
         try:
             header = read_header(source)
         except (OSError, ValueError) as error:
-            raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+            raise unreadable(folder, error) from None
         if check is not None:
             check.open(folder, header)
         if rename:

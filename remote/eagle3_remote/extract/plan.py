@@ -255,7 +255,7 @@ def check_space(plan: Plan, journal: Journal, reporter: Reporter) -> None:
         f"To do: {files} samples, {tokens - counts.tokens_stored} tokens, {space.gigabytes(need)} on {plan.dataset.root}, "
         f"where {space.gigabytes(where.free)} are free{about}."
     )
-    refused, warned = space.judge(need, files + 16, space.room(plan.dataset.root), plan.dataset.root)
+    refused, warned = space.judge(need, files + 16, where, plan.dataset.root, where.margin)
     if refused:
         raise ExtractionError(refused)
     if warned:

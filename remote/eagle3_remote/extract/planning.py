@@ -149,10 +149,11 @@ def report(plan: Plan, counts: Counts, fraction: float) -> PlanReport:
     in_flight = plan.token_budget * plan.shape.token_bytes
     largest = plan.shape.file_bytes(counts.largest)
     out = _existing(plan.dataset.root)
-    output = _space(out, need, left + 16)
+    where = space.room(out)
+    output = _space(out, need + where.margin, left + 16)
     dump = _space(plan.spec.dump_dir, max(2 * largest, in_flight), 0)
     rename = can_rename(plan.spec.dump_dir, out)
-    refused, warned = space.judge(need, left + 16, space.room(out), out)
+    refused, warned = space.judge(need, left + 16, where, out, where.margin)
     refusals, warnings = [one for one in (refused,) if one], [one for one in (warned,) if one]
     if dump.free < largest:
         refusals.append(

@@ -232,7 +232,7 @@ def _open(folder: str, ids: Sequence[int], answer: Answer, question: Question) -
         header = read_header(path)
         data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
     except (OSError, ValueError) as error:
-        raise SampleFailure("dump-unreadable", f"the dump cannot be read: {error}") from None
+        raise checks.unreadable(folder, error) from None
     if header.shape[0] != len(ids) or not numpy.array_equal(data[slice(*header.ids)].view("<i8"), ids):
         raise SampleFailure(
             "rows", f"{len(ids)} tokens were sent, {header.shape[0]} rows were dumped, or of other tokens"

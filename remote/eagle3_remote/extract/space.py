@@ -68,21 +68,26 @@ def gigabytes(value: float) -> str:
     return f"{value / 1e9:.2f} GB" if value >= 1e9 else f"{value / 1e6:.2f} MB"
 
 
-def judge(need: int, files: int, where: Room, path: str) -> tuple[str | None, str | None]:
-    """(why it is refused, why it is warned of) before a run that still has to write `need` bytes in `files` files."""
+def judge(need: int, files: int, where: Room, path: str, reserve: int = 0) -> tuple[str | None, str | None]:
+    """(why it is refused, why it is warned of) before a run that still has to write `need` bytes in `files` files.
+
+    Args:
+        reserve: what must be free still at its end, for it pauses where less is (`output_full`).
+    """
     if where.inodes is not None and where.inodes < files:
         return (
             f"{path} has {where.inodes} free inodes, {files} files are still to be written. Choose another file system.",
             None,
         )
-    if where.free < need:
-        missing = gigabytes(need - where.free)
-        text = f"{path} has {gigabytes(where.free)} free, the rest of the dataset takes {gigabytes(need)}: {missing} are missing."
+    kept = f" and {gigabytes(reserve)} stay free for others" if reserve else ""
+    if where.free < need + reserve:
+        missing = gigabytes(need + reserve - where.free)
+        text = f"{path} has {gigabytes(where.free)} free, the rest of the dataset takes {gigabytes(need)}{kept}: {missing} are missing."
         return text + " Free space, choose another directory, or extract fewer samples.", None
-    if where.free < 1.2 * need:
+    if where.free < 1.2 * need + reserve:
         return (
             None,
-            f"{path} has {gigabytes(where.free)} free and the rest of the dataset takes {gigabytes(need)}: that is close.",
+            f"{path} has {gigabytes(where.free)} free and the rest of the dataset takes {gigabytes(need)}{kept}: that is close.",
         )
     return None, None
 

@@ -110,6 +110,12 @@ def own(server: ServerStatus, asked: ExtractSpec) -> Fit:
     marker = fit_marker(server, extra_key=asked.extra_key)
     assert server.spec is not None
     spec = server.spec
+    written = spec.env.get(layout.ENV_LAYOUT) or "safetensors"
+    if written != "safetensors":
+        raise Refused(
+            f"The running server dumps in the layout {written!r} ({layout.ENV_LAYOUT} in its --server-env), an extraction reads "
+            "'safetensors': restart it without that. Single aux and final files are made afterwards, by 'export --format pt'."
+        )
     if asked.dump_dir and os.path.realpath(os.path.expanduser(asked.dump_dir)) != os.path.realpath(server.dump_dir):
         raise Refused(f"The running server dumps into {server.dump_dir}, not {asked.dump_dir}: leave --dump-dir out.")
     fit = Fit(
