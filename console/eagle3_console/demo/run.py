@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eagle3_console import report
+from eagle3_console.cli import build_parser
 from eagle3_console.commands.context import make_session
 from eagle3_console.demo import guardian
 from eagle3_console.demo.box import EmbeddedBox, embedded_box
@@ -141,19 +142,8 @@ async def _make_inputs(bed: install.TestBed, args: argparse.Namespace, keep: Pat
 
 
 def _session(box: EmbeddedBox) -> Session:
-    options = argparse.Namespace(
-        host=box.address,
-        ssh_config="none",
-        identity=[str(box.identity_file)],
-        known_hosts=str(box.known_hosts),
-        host_key="",
-        accept_new_host_key=False,
-        connect_timeout=10.0,
-        password_file="",
-        python="",
-        box_dir="",
-    )
-    return make_session(options)
+    login = ["-F", "none", "-i", str(box.identity_file), "--known-hosts", str(box.known_hosts)]
+    return make_session(build_parser()[0].parse_args(["open", box.address, *login]))
 
 
 def _free_port() -> int:
