@@ -10,7 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eagle3_console import units
 from eagle3_console.events import Alert, Level
-from eagle3_remote.protocol import STARTING, ExtractState, ExtractStatus, Mount, Phase, ServerStatus, Snapshot
+from eagle3_remote.protocol import (
+    STARTING,
+    ExtractState,
+    ExtractStatus,
+    Mount,
+    Phase,
+    ServerStatus,
+    Snapshot,
+    WorkState,
+    WorkStatus,
+)
 
 REARM_AFTER = 300.0
 """Seconds for which a cause must be gone before it is told again: a value at its threshold is not news twice a second."""
@@ -230,3 +240,22 @@ def _extract(extract: ExtractStatus | None) -> Iterator[Alert]:
     elif extract.failed:
         cure = "they are tried again at the next start (e); the log of the extraction has the reasons"
         yield _alert("warning", f"samples-failed:{job}", "samples fail: rows that came back were not right", cure)
+
+
+_WORK_LEVELS: dict[WorkState, Level] = {
+    WorkState.FINISHED: "info",
+    WorkState.STOPPED: "warning",
+    WorkState.FAILED: "error",
+}
+
+
+def of_work(work: Iterable[WorkStatus], at: float) -> tuple[Alert, ...]:
+    """What of the exports, merges and removals has ended, and how."""
+    found = []
+    for one in work:
+        level = _WORK_LEVELS.get(one.state)
+        if level is not None and one.job is not None:
+            cure = "" if level == "info" else "the same command goes on with it"
+            text = f"{one.job.kind} {one.state.value}: {one.sentence}"
+            found.append(Alert(at, level, f"work-{one.state.value}:{one.job.id}", text, cure))
+    return tuple(found)

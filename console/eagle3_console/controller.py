@@ -23,6 +23,7 @@ from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
+from eagle3_console.work_watch import WorkWatch
 from eagle3_remote.protocol import ControlReport, ExtractWish, Snapshot, StopReport, VerifyReport
 
 _INTERVAL = 0.5
@@ -48,6 +49,7 @@ class SessionController:
     async def events(self) -> AsyncIterator[Event]:
         """Connect, then everything that happens, until the screen closes."""
         tasks = [asyncio.create_task(self._watch(), name="watch")]
+        tasks.append(asyncio.create_task(self._watch_work(), name="work"))
         if self._whole_run_done is not None:
             tasks.append(asyncio.create_task(self._whole_run(self._whole_run_done), name="whole run"))
         try:
@@ -179,6 +181,11 @@ class SessionController:
                 await asyncio.sleep(_INTERVAL)
         except ConsoleError as error:
             self._take(ConnectionChanged(Connection("refused", str(error), time.time())))
+
+    async def _watch_work(self) -> None:
+        await self._greeted.wait()
+        with contextlib.suppress(ConsoleError):  # what ends the session is told by the watch itself
+            await WorkWatch(self._flow.watcher).run()
 
     async def _whole_run(self, done: Callable[[RunResult], None]) -> None:
         try:

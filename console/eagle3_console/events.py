@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
-from eagle3_remote.protocol import Hello, Snapshot
+from eagle3_remote.protocol import Hello, Snapshot, WorkStatus
 
 Status: TypeAlias = Literal["todo", "running", "done", "failed"]
 Level: TypeAlias = Literal["info", "warning", "error"]
@@ -116,6 +116,14 @@ class Narration:
     """Unix seconds; `None`: the time of the last snapshot."""
 
 
+@dataclasses.dataclass(frozen=True)
+class WorkSeen:
+    """Exports, merges and removals that run on the box, and once those that have just ended; `at` is this machine's clock."""
+
+    work: tuple[WorkStatus, ...]
+    at: float
+
+
 Event: TypeAlias = (
     ConnectionChanged
     | Greeted
@@ -126,4 +134,5 @@ Event: TypeAlias = (
     | Planned
     | AlertRaised
     | Narration
+    | WorkSeen
 )

@@ -12,6 +12,7 @@ from eagle3_console.alerts import (
     Sample,
     conditions,
     fresh,
+    of_work,
     used_fraction,
 )
 from eagle3_console.events import (
@@ -28,8 +29,9 @@ from eagle3_console.events import (
     SnapshotArrived,
     Status,
     StepChanged,
+    WorkSeen,
 )
-from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot
+from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, WorkState, WorkStatus
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
 HISTORY = 1800
@@ -63,6 +65,8 @@ class ConsoleState:
     """Oldest first, each cause once."""
     notes: tuple[Narration, ...] = ()
     """What was being done, oldest first."""
+    work: tuple[WorkStatus, ...] = ()
+    """Exports, merges and removals that run on the box."""
     plan: tuple[str, ...] = ()
     """What an extraction would do, in sentences."""
     history: tuple[Sample, ...] = ()
@@ -93,6 +97,9 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
         case Narration(_, at):
             note = event if at is not None else dataclasses.replace(event, at=state.as_of)
             return dataclasses.replace(state, notes=(*state.notes, note)[-MAX_NOTES:])
+        case WorkSeen(work, at):
+            running = tuple(one for one in work if one.state is WorkState.RUNNING)
+            return _with_alerts(dataclasses.replace(state, work=running), of_work(work, at), at)
         case LogArrived() | LogRestarted():
             return state
 

@@ -46,7 +46,7 @@ class Watcher:
     def __init__(self, session: Session, emit: Emit, paths: dict[str, str] | None = None, log: Log = "none") -> None:
         self.session = session
         self.paths = paths if paths is not None else {}
-        self._emit = emit
+        self.emit = emit
         self._log = log
         self._log_job = ""
         self._log_inode = 0
@@ -69,7 +69,7 @@ class Watcher:
 
     async def greet(self) -> None:
         """Shake hands with the agent, deploying it where it is not there yet; a lost link is dialled again."""
-        self._emit(Greeted(await self.call("hello", {"protocol": PROTOCOL_VERSION}, Hello)))
+        self.emit(Greeted(await self.call("hello", {"protocol": PROTOCOL_VERSION}, Hello)))
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """A call that may be made twice without harm: when the link is lost it is made again on the next one.
@@ -87,6 +87,15 @@ class Watcher:
             except (LinkError, AgentSilent) as lost:
                 await self._reconnect(lost, dialled)
 
+    async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
+        """As `call`, for methods whose result is a list."""
+        while True:
+            dialled = self._dialled
+            try:
+                return await self.session.call_list(method, params, kind, wait)
+            except (LinkError, AgentSilent) as lost:
+                await self._reconnect(lost, dialled)
+
     async def pull(self) -> Snapshot:
         """The next snapshot and the log up to it, for as long as it takes when the link is lost.
 
@@ -94,7 +103,7 @@ class Watcher:
         """
         async with self._pulling:
             snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
-            self._emit(SnapshotArrived(snapshot, time.time()))
+            self.emit(SnapshotArrived(snapshot, time.time()))
             if self._log != "none" and snapshot.server.job is not None:
                 await self._pull_log(snapshot.server.job)
             return snapshot
@@ -113,15 +122,15 @@ class Watcher:
         if job.id != self._log_job:
             self._log_job, self._log_inode = job.id, job.log_inode
             self._log_offset = 0 if self._log == "whole" else max(0, job.log_size - _FIRST_LOOK)
-            self._emit(LogRestarted(job.id))
+            self.emit(LogRestarted(job.id))
         while True:
             where = {"job": job.id, "inode": self._log_inode, "offset": self._log_offset, "limit": _LOG_CHUNK}
             chunk = await self.call("log.read", where, LogChunk)
             if chunk.inode != self._log_inode or chunk.offset != self._log_offset:
-                self._emit(LogRestarted(job.id))
+                self.emit(LogRestarted(job.id))
             self._log_inode, self._log_offset = chunk.inode, chunk.next_offset
             if chunk.data:
-                self._emit(LogArrived(job.id, base64.b64decode(chunk.data), chunk.offset))
+                self.emit(LogArrived(job.id, base64.b64decode(chunk.data), chunk.offset))
             if chunk.next_offset >= chunk.size:
                 return
 
@@ -141,7 +150,7 @@ class Watcher:
             await self._wait(delay)
             try:
                 await self.connect()
-                self._emit(Greeted(await self.session.attach()))
+                self.emit(Greeted(await self.session.attach()))
                 return
             except LinkError as error:
                 if error.exit_code == ExitCode.LOGIN:
@@ -161,4 +170,4 @@ class Watcher:
             pass
 
     def _say(self, word: str, sentence: str, latency_ms: float | None = None) -> None:
-        self._emit(ConnectionChanged(Connection(word, sentence, time.time(), latency_ms)))
+        self.emit(ConnectionChanged(Connection(word, sentence, time.time(), latency_ms)))

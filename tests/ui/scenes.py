@@ -36,6 +36,8 @@ from eagle3_remote.protocol import (
     ServerStatus,
     Snapshot,
     VerifyReport,
+    WorkState,
+    WorkStatus,
 )
 
 NOW = 1_800_000_000.0
@@ -176,6 +178,7 @@ FINISHED = dataclasses.replace(
     elapsed=917.0,
     eta=None,
 )
+EXPORT = WorkStatus(WorkState.RUNNING, "It writes.", job("export"), 412, 1_200, 120 * 10**9, 350 * 10**9, 60.0, 95.0)
 LIVE = ConnectionChanged(Connection(CONNECTED, "connected", NOW - 600, 12.3))
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from eagle3_console.alerts import Sample
-from eagle3_console.events import Event, SnapshotArrived
+from eagle3_console.events import Event, SnapshotArrived, WorkSeen
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
@@ -24,6 +24,7 @@ from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines
 from eagle3_remote.protocol import (
     ArrayStatus,
     ExtractState,
+    ExtractStatus,
     ForeignServer,
     Phase,
     ServerMetrics,
@@ -32,7 +33,20 @@ from eagle3_remote.protocol import (
     TaskState,
     TaskStatus,
 )
-from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, SCENES, arrived, gauges, snapshot
+from tests.ui.scenes import (
+    EXPORT,
+    FAILED,
+    FINISHED,
+    LIVE,
+    LOADING,
+    NOW,
+    READY,
+    RUNNING,
+    SCENES,
+    arrived,
+    gauges,
+    snapshot,
+)
 
 HOSTILE = "\x1b]0;owned\x07[bold]line\none\r\x00"
 
@@ -138,7 +152,7 @@ def test_a_box_without_gpus_has_no_gpu_rows() -> None:
 
 def test_the_header_keeps_the_clock_and_drops_the_rest() -> None:
     for width in range(24, 130):
-        line = draw_header(view(*SCENES["extracting"], width=width), "root@gpu-box", False)
+        line = draw_header(view(*SCENES["extracting"], width=width), "root@gpu-box", False, 0, "a")
         assert line.cell_length <= width
         assert line.plain.rstrip().endswith("08:00:00")
 
@@ -226,3 +240,11 @@ def test_the_tasks_of_an_array_are_listed_as_the_box_sends_them() -> None:
     shown = text(draw_extraction, event, height=12)
     assert "Array 77 of 3 tasks" in shown
     assert shown.index("task 2 lost") < shown.index("task 1 extracting n2") < shown.index("task 0 finished")
+
+
+@pytest.mark.parametrize("extract", [None, RUNNING, FINISHED])
+def test_an_export_that_runs_is_seen_with_its_progress(extract: ExtractStatus | None) -> None:
+    now = view(LIVE, arrived(READY, extract), WorkSeen((EXPORT,), NOW))
+    lines = [line.plain for line in draw_extraction(now)]
+    assert "▶ export    412 / 1,200 files   34 %  120 GB of 350 GB  ETA 1 m 35 s" in lines
+    assert "▶ export 34 %" in draw_checklist(now).plain

@@ -19,10 +19,11 @@ from eagle3_console.events import (
     Planned,
     SnapshotArrived,
     StepChanged,
+    WorkSeen,
 )
 from eagle3_console.state import HISTORY, STEP_NAMES, ConsoleState, initial, reduce
-from eagle3_remote.protocol import ExtractState, Phase, ServerStatus
-from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, arrived, job, snapshot
+from eagle3_remote.protocol import ExtractState, Phase, ServerStatus, WorkState
+from tests.ui.scenes import EXPORT, FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, TARGET, arrived, job, snapshot
 
 
 def after(*events: Event) -> ConsoleState:
@@ -143,3 +144,15 @@ EVENTS = st.one_of(
 def test_any_order_of_events_keeps_the_checklist_whole(events: list[Event]) -> None:
     state = after(*events)
     assert tuple(step.name for step in state.steps) == STEP_NAMES
+
+
+def test_work_on_the_disks_is_known_while_it_runs_and_told_once_when_it_ends() -> None:
+    state = reduce(initial(NOW, TARGET), WorkSeen((EXPORT,), NOW))
+    assert state.work == (EXPORT,)
+    failed = dataclasses.replace(EXPORT, state=WorkState.FAILED, sentence="The disk is full.")
+    for _ in range(3):
+        state = reduce(state, WorkSeen((failed,), NOW + 1))
+    assert state.work == ()
+    (alert,) = state.alerts
+    assert (alert.level, alert.text) == ("error", "export failed: The disk is full.")
+    assert alert.cure

@@ -169,6 +169,9 @@ def _steps(view: View, details: bool) -> Content:
         detail = f" {step.detail}" if step.detail and (details or step.status != "done") else ""
         failed = " failed" if step.status == "failed" and "failed" not in detail else ""
         parts.append(words((f"{signs[step.status]} {step.name}{failed}{detail}", STEP_STYLE[step.status])))
+    for work in view.state.work:
+        done = f" {units.percent(work.done, work.total).strip()}" if work.total else ""
+        parts.append(words((f"{glyphs.running} {work.job.kind if work.job else 'work'}{done}", STEP_STYLE["running"])))
     return Content(" ") + Content("  ").join(parts)
 
 

@@ -34,18 +34,36 @@ def draw_extraction(view: View) -> list[Content]:
     extract = snapshot.extract
     if extract is None:
         plan = [line for text in view.state.plan for line in wrap(text, view.width)]
-        return [words((_nothing_yet(view), MUTED)), *plan]
+        return [*_work(view), words((_nothing_yet(view), MUTED)), *plan]
     lines = [_bar(extract, view)]
     if view.height == 1:
         return lines
+    if extract.state not in EXTRACTING:
+        lines += _work(view)
     if extract.state in (ExtractState.FAILED, ExtractState.PAUSED) and extract.sentence:
         lines += wrap(extract.sentence, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
     for group in (_rates(extract), _sizes(extract, view), _counts(extract)):
         lines += flow(group, view.width, gap="  ")
+    if extract.state in EXTRACTING:
+        lines += _work(view)
     if extract.spec is not None and len(lines) < view.height:
         lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", MUTED)))
     if snapshot.array is not None:
         lines += _tasks(snapshot.array, view, view.height - len(lines))
+    return lines
+
+
+def _work(view: View) -> list[Content]:
+    """A line for each export, merge and removal that runs."""
+    lines = []
+    for one in view.state.work:
+        name = one.job.kind if one.job is not None else "work"
+        text = f"  {one.sentence}"
+        if one.total:
+            text = f"  {units.n_of(one.done, one.total)} files  {units.percent(one.done, one.total)}"
+            size = f"  {units.gb(one.bytes_done)} of {units.gb(one.bytes_total)}" if one.bytes_total else ""
+            text += size + (f"  ETA {units.duration(one.eta)}" if one.eta is not None else "")
+        lines.append(words((f"{view.glyphs.running} {name}", "bold $text-accent"), text))
     return lines
 
 
