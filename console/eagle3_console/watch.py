@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from eagle3_console import backoff
+from eagle3_console import backoff, units
 from eagle3_console.errors import AgentFault, AgentSilent
 from eagle3_console.events import (
     CONNECTED,
@@ -126,8 +126,12 @@ class Watcher:
         while True:
             where = {"job": job.id, "inode": self._log_inode, "offset": self._log_offset, "limit": _LOG_CHUNK}
             chunk = await self.call("log.read", where, LogChunk)
-            if chunk.inode != self._log_inode or chunk.offset != self._log_offset:
+            if chunk.inode != self._log_inode or chunk.offset < self._log_offset:
                 self.emit(LogRestarted(job.id))
+            elif chunk.dropped:
+                missed = units.number(chunk.dropped)
+                mark = f"\n[console] {missed} bytes were dropped on the box before they were read here\n".encode()
+                self.emit(LogArrived(job.id, mark, chunk.offset - len(mark)))
             self._log_inode, self._log_offset = chunk.inode, chunk.next_offset
             if chunk.data:
                 self.emit(LogArrived(job.id, base64.b64decode(chunk.data), chunk.offset))

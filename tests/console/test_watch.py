@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from eagle3_console.session import Session
 from eagle3_console.watch import Watcher
 from eagle3_remote import protocol
 from eagle3_remote.box import identity
+from eagle3_remote.job import logcap
 
 LINES = b"".join(b"line %d\n" % number for number in range(100_000))
 
@@ -84,3 +86,35 @@ async def test_a_link_lost_before_the_first_greeting_is_dialled_again(home: Path
     words = [event.connection.word for event in events if isinstance(event, ConnectionChanged)]
     assert words == ["connecting", "connected", "lost", "connecting", "connected"]
     assert any(isinstance(event, Greeted) for event in events)
+
+
+def outgrow(home: Path) -> None:
+    """The server's log grows, and its middle is dropped."""
+    (log,) = home.glob("runs/*/out.log")
+    log.write_bytes(LINES * 9)
+    assert logcap.trim(log, 1 << 20)
+
+
+async def test_a_log_whose_middle_was_dropped_is_shown_once_with_its_gap(home: Path) -> None:
+    events: list[Event] = []
+    session = Session(Dialler(), "local", box_home=str(home))
+    follower, late = Watcher(session, events.append, log="whole"), list[Event]()
+    await follower.connect()
+    await follower.pull()
+    await asyncio.to_thread(outgrow, home)
+    await follower.pull()
+    await Watcher(session, late.append, log="whole").pull()
+    await session.drop()
+    for seen in (events, late):
+        assert sum(isinstance(event, LogRestarted) for event in seen) == 1
+    arrived = [event for event in events if isinstance(event, LogArrived)]
+    said = next(event for event in arrived if b"[console]" in event.data)
+    number = int(re.findall(rb"\[console\] ([\d,]+) bytes were dropped on the box", said.data)[0].replace(b",", b""))
+    text = b"".join(event.data for event in arrived if event is not said)
+    assert text.startswith(LINES)
+    assert len(text) + number == len(LINES) * 9
+    assert text.endswith(LINES[-(1 << 18) :])
+    whole = b"".join(event.data for event in late if isinstance(event, LogArrived))
+    assert b"[console]" not in whole
+    assert whole.count(b"bytes of this log were dropped here") == 1
+    assert whole.endswith(LINES[-(1 << 18) :])

@@ -185,7 +185,7 @@ async def test_follow_pause_top_and_end(app: ConsoleApp) -> None:
         assert "following" in title(app)
 
 
-async def test_bytes_are_shown_once_and_gaps_are_told(app: ConsoleApp) -> None:
+async def test_bytes_are_shown_once(app: ConsoleApp) -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         panel = app.log_panel
         panel.feed("job", b"one\ntwo\n", 0)
@@ -193,7 +193,7 @@ async def test_bytes_are_shown_once_and_gaps_are_told(app: ConsoleApp) -> None:
         panel.feed("job", b"four\n", 1_000)
         await pilot.pause(0.2)
         text = [line for line in shown(panel.view) if line]
-        assert text == ["one", "two", "three", "[console] 986 bytes skipped here; they are in the file", "four"]
+        assert text == ["one", "two", "three", "four"]  # who reads the log tells of a gap
         panel.feed("other", b"tail\n", 5_000)
         await pilot.pause(0.2)
         text = [line for line in shown(panel.view) if line]

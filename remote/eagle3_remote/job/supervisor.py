@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from eagle3_remote.box import identity
 from eagle3_remote.files import write_atomic
+from eagle3_remote.job.logcap import LogKeeper, cap_of
 from eagle3_remote.server.watchdog import Watchdog, of_run_dir
 
 EXIT_NOT_STARTED = 127
@@ -91,6 +92,7 @@ def _supervise(run_dir: Path, pipe: int) -> int | None:
     # this process stays to write down how it ended.
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _stay)
+    LogKeeper(run_dir, cap_of({**os.environ, **spec["env"]}), folded=spec["kind"] == "server").start()
     watchdog = of_run_dir(run_dir, spec)
     while True:
         try:

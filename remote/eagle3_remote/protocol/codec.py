@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import collections.abc
 import dataclasses
 import enum
@@ -14,13 +15,17 @@ T = TypeVar("T")
 
 
 def encode(value: Any) -> Any:
-    """A message as plain JSON values. Enums become their words, tuples lists."""
+    """A message as plain JSON values. Enums become their words, tuples and sets lists, bytes base64."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, (list, tuple)):
         return [encode(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(encode(item) for item in value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
     if isinstance(value, collections.abc.Mapping):
         return {str(key): encode(item) for key, item in value.items()}
     return value
@@ -44,11 +49,16 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
             return None
         inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
         return _decode(inner[0], value, where)
-    if origin is tuple:
+    if origin in (tuple, frozenset):
         if not isinstance(value, list):
             raise ValueError(f"{where}: a list is needed, not {type(value).__name__}")
-        item = typing.get_args(kind)[0]
-        return tuple(_decode(item, part, f"{where}[{i}]") for i, part in enumerate(value))
+        items = typing.get_args(kind)
+        if origin is frozenset or items[1:] == (Ellipsis,):
+            items = items[:1] * len(value)
+        elif len(items) != len(value):
+            raise ValueError(f"{where}: {len(items)} values are needed, not {len(value)}")
+        pairs = zip(items, value, strict=True)
+        return origin(_decode(item, part, f"{where}[{i}]") for i, (item, part) in enumerate(pairs))
     if origin is typing.Literal:
         if value not in typing.get_args(kind):
             raise ValueError(f"{where}: one of {', '.join(map(str, typing.get_args(kind)))} is needed, not {value!r}")
@@ -62,6 +72,8 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
         return _decode_dataclass(typing.cast(type, kind), value, where)
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return kind(value)
+    if kind is bytes and isinstance(value, str):
+        return base64.b64decode(value, validate=True)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):

@@ -108,6 +108,8 @@ class LogChunk:
     """Base64 of the raw bytes."""
     next_offset: int
     size: int
+    dropped: int = 0
+    """Bytes right before `offset` that were asked for and are not kept any more: the middle of a log that grew too large."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -115,7 +115,7 @@ class StatusReader:
         with self._lock:
             if job.id not in self._tails:
                 self._tails.clear()  # one server at a time: the old log is not looked at again
-                self._tails[job.id] = LogTail(job.log_path)
+                self._tails[job.id] = LogTail(job.log_path, keep=job.run_dir)
             return self._tails[job.id].update()
 
     def _health(self, job: jobs.Job, spec: ServerSpec, log: ServerLog) -> Health:

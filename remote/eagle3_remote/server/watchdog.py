@@ -195,7 +195,7 @@ class Watchdog:
         return ""
 
     def _log(self) -> ServerLog:
-        return view(LogTail(self._job.log_path).update(), ended=True)
+        return view(LogTail(self._job.log_path, keep=self._job.run_dir).update(), ended=True)
 
     def _reason(self, code: int, log: ServerLog) -> str:
         if log.root_cause:

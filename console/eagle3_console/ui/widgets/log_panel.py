@@ -53,10 +53,7 @@ class LogPanel(Vertical):
             self.restart(job)
         if self._next_offset is None and offset > 0:
             self._take(f"[console] the first {units.number(offset)} bytes are in the file\n".encode())
-        elif self._next_offset is not None and offset > self._next_offset:
-            missing = units.number(offset - self._next_offset)
-            self._take(f"\n[console] {missing} bytes skipped here; they are in the file\n".encode())
-        elif self._next_offset is not None:
+        elif self._next_offset is not None and offset < self._next_offset:
             data = data[self._next_offset - offset :]
             offset = self._next_offset
         self._take(data)
