@@ -7,6 +7,7 @@ from collections.abc import Callable
 from eagle3_console.controller import SessionController
 from eagle3_console.errors import UsageError
 from eagle3_console.flow import RunResult
+from eagle3_console.follow import follow
 from eagle3_console.headless import has_terminal
 from eagle3_console.plan import Plan
 from eagle3_console.recording.recorder import Recorder
@@ -22,7 +23,7 @@ async def open_screen(
     demo: Callable[[RunResult], None] | None = None,
     recorder: Recorder | None = None,
 ) -> int:
-    """Run the screen until the person detaches.
+    """Run the screen until the person detaches; without a terminal for one, follow in plain lines (`follow`).
 
     Connecting happens before the screen opens, so that a password or a new host key is asked on the plain terminal.
 
@@ -34,18 +35,19 @@ async def open_screen(
         demo: do the main job without being asked and hand its result to this; what was started ends with the screen.
 
     Raises:
-        UsageError: there is no terminal, or the settings have mistakes.
+        UsageError: the settings have mistakes, or a demo has no terminal.
         LinkError: the box cannot be reached.
     """
-    if not has_terminal():
-        raise UsageError(
-            "The screen needs a terminal. Without one use 'eagle3-console run', or 'server status' and 'extract status' with --json."
-        )
     settings = load()
+    if not has_terminal() and demo is not None:
+        raise UsageError("The demo's screen needs a terminal. Without one: eagle3-console demo --headless.")
+    session.readonly = readonly or settings.readonly
     await session.connect()
+    controller = SessionController(session, plan, whole_run=demo)
+    if not has_terminal():
+        return await follow(controller, session.where, recorder)
     from eagle3_console.ui.app import ConsoleApp
 
-    controller = SessionController(session, plan, whole_run=demo)
     app = ConsoleApp(
         controller, session.where, settings, readonly=readonly, ends_with_us=demo is not None, recorder=recorder
     )

@@ -1,0 +1,71 @@
+"""Where no screen can be drawn, the console follows in plain lines: a real process, the real agent on this machine."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged
+from eagle3_console.exit_codes import ExitCode
+from eagle3_console.follow import follow
+from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, TARGET, ScriptedController, arrived
+
+REFUSED = ConnectionChanged(Connection("refused", "the host key has changed", NOW))
+
+
+async def lines(*events: object) -> list[str]:
+    stream = io.StringIO()
+    assert await follow(ScriptedController([*events, REFUSED]), TARGET, stream=stream) == ExitCode.LOGIN  # type: ignore[list-item]
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+
+
+async def test_everything_that_the_screen_would_show_is_told_once() -> None:
+    note = AlertRaised(Alert(NOW, "error", "x", "[refused]", "do this"))
+    said = await lines(LIVE, arrived(LOADING), arrived(LOADING), arrived(FAILED), arrived(FAILED), note)
+    assert said[0].startswith("There is no terminal for a screen here, so root@gpu-box is followed in lines")
+    assert said.count("server: loading-weights, shard 31 of 64, 8.14s/it, 04:28 left") == 1
+    (failed,) = [line for line in said if line.startswith("error: server failed (cuda_oom)")]
+    assert failed.endswith("--mem-fraction-static 0.8.")
+    assert said.count("error: [refused] do this") == 1
+    assert said[-1] == "link: the host key has changed"
+
+
+@pytest.mark.parametrize(("extract", "words"), [
+    (None, "extract: nothing was extracted here yet"),
+    (RUNNING, "extract: 3,731 of 10,000 stored, 11.8 samples/s"),
+    (FINISHED, "extract: finished: all valid samples are stored"),
+])  # fmt: skip
+async def test_one_that_comes_late_is_told_how_it_stands(extract: object, words: str) -> None:
+    said = await lines(LIVE, arrived(READY, extract))  # type: ignore[arg-type]
+    assert any(line.startswith(words) for line in said), said
+
+
+@pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": "xterm-256color"}])
+def test_the_command_follows_where_there_is_no_terminal(environ: dict[str, str], tmp_path: Path) -> None:
+    words = ["local", "--box-dir", str(tmp_path / "box")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "eagle3_console", *words],
+        env={**os.environ, **environ, "XDG_CONFIG_HOME": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if "nothing was extracted here yet" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED, (out, err)
+    assert "jobs on the box go on" in err
+    assert "\x1b" not in "".join(said) + out + err
+    assert any("link: connected" in line for line in said)
