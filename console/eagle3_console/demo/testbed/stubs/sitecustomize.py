@@ -1,7 +1,7 @@
 """Stand-ins that let SGLang's text models run on a machine without CUDA packages. For the test bed only.
 
 Put alone on PYTHONPATH, so that every process of the server gets them. What is really installed always wins, and a
-stand-in for a kernel raises when it is called: nothing is computed here that SGLang would compute elsewhere.
+stand-in for a kernel raises when it is called, but for one (`_gated_expert`) that SGLang has no other way for.
 """
 
 import importlib.metadata
@@ -29,6 +29,17 @@ def _absorbed_mla(module: types.ModuleType) -> None:
         )
 
 
+def _gated_expert(module: types.ModuleType) -> None:
+    """Qwen2-MoE adds its gated shared expert by a triton kernel alone, also on a CPU (0.5.23): here the same sum in torch."""
+    if not hasattr(module, "fused_gate_sigmoid_mul_add"):
+        return
+
+    def add(hidden, gate, shared, final):
+        final += (hidden @ gate).sigmoid().unsqueeze(-1) * shared
+
+    module.fused_gate_sigmoid_mul_add = add
+
+
 def _is_before_0_5_8() -> bool:
     try:
         parts = importlib.metadata.version("sglang").split(".")[:3]
@@ -42,6 +53,7 @@ standin_kernels.install("sgl_kernel", "torchao")
 standin_triton.install()
 standin_hook.after_import("sglang.srt.models.deepseek_common.attention_backend_handler", _absorbed_mla)  # 0.5.8 and newer
 standin_hook.after_import("sglang.srt.models.deepseek_v2", _absorbed_mla)  # older
+standin_hook.after_import("sglang.srt.models.qwen2_moe", _gated_expert)
 if _is_before_0_5_8():
     import standin_vllm
 
