@@ -31,9 +31,10 @@ from eagle3_patch import layout
 from eagle3_remote.extract import collect
 from eagle3_remote.extract.checks import DumpCheck, Expected
 from eagle3_remote.extract.dataset import Dataset
-from eagle3_remote.extract.journal import SENT, Journal
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.records import SENT
 from eagle3_remote.extract.scan import Norms
 from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.protocol import ExtractSpec

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from eagle3_remote.extract import arrow, spool, verify
 from eagle3_remote.extract.dataset import Dataset, write_json
-from eagle3_remote.extract.journal import StoredFile
+from eagle3_remote.extract.records import StoredFile
 from tests.extract import made
 
 IDS = list(range(1, 21))

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from eagle3_remote.extract import journal as journal_module
+from eagle3_remote.extract import journalfile as journal_module
 
 _count = 0
 _write = os.write

@@ -12,8 +12,9 @@ import pytest
 
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.journal import FAILED, SENT, WAITING, Journal, StoredFile
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.reading import Order
+from eagle3_remote.extract.records import FAILED, SENT, WAITING, StoredFile
 from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, write_data
 
 

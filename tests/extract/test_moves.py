@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3_remote.extract import dataset as ds
-from eagle3_remote.extract.journal import FAILED, Journal, StoredFile
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.records import FAILED, StoredFile
 from tests.extract.kill_at import killed_at
 from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, stored_ids, write_data
 

@@ -19,10 +19,11 @@ from eagle3_patch import layout
 from eagle3_remote.extract import collect
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.errors import SampleFailure
-from eagle3_remote.extract.journal import SENT, Journal
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.late import LateDumps
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.records import SENT
 from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.protocol import ExtractSpec
 from tests.extract.kill_at import killed_at

@@ -11,21 +11,13 @@ from eagle3_remote.disk.holders import Holders
 from eagle3_remote.disk.kinds import OURS
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs, work
+from eagle3_remote.job.programs import Programs
 from eagle3_remote.protocol import Found, JobStatus, ReclaimSpec, StopReport, encode
 from eagle3_remote.rpc import Refused
 
 
-class ReclaimControl:
-    """Starts removals.
-
-    Args:
-        home: the box folder.
-        release: the folder that holds ``eagle3_remote``.
-    """
-
-    def __init__(self, home: Path, release: Path) -> None:
-        self._home = home
-        self._release = release
+class ReclaimControl(Programs):
+    """Starts removals."""
 
     def start(self, spec: ReclaimSpec) -> JobStatus:
         """Check and start a detached job that removes the folder; one that runs already is handed out again.
@@ -38,24 +30,8 @@ class ReclaimControl:
             if running is not None and spec.confirm == os.path.basename(str(running.spec["message"]["path"])):
                 return jobs.status_of(running)
             found = check(self._home, spec)
-            code = (
-                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
-                "from eagle3_remote.disk.reclaim import main; sys.exit(main(sys.argv[1:]))"
-            )
             message = {**encode(spec), "path": found.path, "home": str(self._home), "found": encode(found)}
-            try:
-                job = jobs.start(
-                    self._home,
-                    self._release,
-                    jobs.new_id("reclaim"),
-                    [sys.executable, "-I", "-u", "-c", code],
-                    {},
-                    message,
-                    run_dir_arg=True,
-                )
-            except jobs.JobError as error:
-                raise Refused(str(error)) from error
-            return jobs.status_of(job)
+            return self._start("reclaim", "disk.reclaim", [sys.executable, "-I"], message)
 
     def stop(self, path: str) -> StopReport:
         """Stop the removal of `path`; what is left stays.

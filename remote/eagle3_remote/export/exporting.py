@@ -5,25 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from eagle3_remote.job import jobs, shortjobs, work
+from eagle3_remote.job.programs import Programs
 from eagle3_remote.protocol import ExportSpec, JobStatus, StopReport, VocabMapSpec, decode, encode
 from eagle3_remote.rpc import Refused
 
 
-class ExportControl:
-    """Starts exports.
-
-    Args:
-        home: the box folder.
-        release: the folder that holds ``eagle3_remote``.
-    """
-
-    def __init__(self, home: Path, release: Path) -> None:
-        self._home = home
-        self._release = release
+class ExportControl(Programs):
+    """Starts exports."""
 
     def start(self, asked: ExportSpec) -> JobStatus:
         """Start an export as a detached job; one that runs with the same request is joined, not doubled.
@@ -45,24 +36,9 @@ class ExportControl:
                     raise Refused(
                         f"Job {job.id} exports into {running.to} already, as {running.format}: wait for it, or stop it first."
                     )
-            code = (
-                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
-                "from eagle3_remote.export.__main__ import main; sys.exit(main(sys.argv[1:]))"
-            )
-            try:
-                job = jobs.start(
-                    self._home,
-                    self._release,
-                    jobs.new_id("export"),
-                    [spec.python, "-u", "-c", code],
-                    # each writer is a thread already
-                    {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"},
-                    encode(spec),
-                    run_dir_arg=True,
-                )
-            except jobs.JobError as error:
-                raise Refused(str(error)) from error
-            return jobs.status_of(job)
+            # each writer is a thread already
+            env = {"PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+            return self._start("export", "export.__main__", [spec.python], encode(spec), env)
 
     def stop(self, asked: ExportSpec) -> StopReport:
         """Ask the export that writes the named target to end; what is written stays.

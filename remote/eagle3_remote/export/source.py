@@ -15,7 +15,8 @@ from typing import Any
 from eagle3_remote.export.errors import ExportError
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name
-from eagle3_remote.extract.journal import Entry, open_readonly
+from eagle3_remote.extract.journal import open_readonly
+from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.statesfile import DTYPES, read_header
 
 

@@ -24,7 +24,8 @@ from typing import Any
 from eagle3_remote.extract import place
 from eagle3_remote.extract.collect import TMP_PREFIX, file_name, row_of, sync_dir
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.journal import Entry, Journal, StoredFile
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.records import Entry, StoredFile
 from eagle3_remote.extract.statesfile import read_header, read_ids
 
 ARROW_FILE = "data-00000-of-00001.arrow"

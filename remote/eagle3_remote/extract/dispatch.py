@@ -7,9 +7,9 @@ import dataclasses
 from collections.abc import Sequence
 
 from eagle3_remote.extract import space
-from eagle3_remote.extract.journal import Entry
 from eagle3_remote.extract.lane import Lane, spread
 from eagle3_remote.extract.plan import Plan
+from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.window import Window
 
 

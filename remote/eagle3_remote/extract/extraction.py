@@ -11,6 +11,7 @@ from typing import Any
 
 from eagle3_remote.extract import control
 from eagle3_remote.job import jobs, shortjobs, stopping
+from eagle3_remote.job.programs import Programs
 from eagle3_remote.protocol import (
     ControlReport,
     ExtractServer,
@@ -33,17 +34,8 @@ STOP_WAIT = 120.0
 """Seconds that a stop waits for what is in flight before it answers that this still goes on."""
 
 
-class ExtractControl:
-    """Starts and stops extractions.
-
-    Args:
-        home: the box folder.
-        release: the folder that holds ``eagle3_remote``.
-    """
-
-    def __init__(self, home: Path, release: Path) -> None:
-        self._home = home
-        self._release = release
+class ExtractControl(Programs):
+    """Starts and stops extractions."""
 
     def start(self, asked: ExtractSpec, server: ServerStatus) -> JobStatus:
         """Fill the blanks of `asked` from the running server (ours, or the one that `asked` names) and start the
@@ -65,29 +57,14 @@ class ExtractControl:
             spec = with_more(spec, more)
             _check_paths(spec)
             self._check_free(spec)
-            code = (
-                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
-                "from eagle3_remote.extract.__main__ import main; sys.exit(main(sys.argv[1:]))"
-            )
-            try:
-                job = jobs.start(
-                    self._home,
-                    self._release,
-                    jobs.new_id("extract"),
-                    [spec.python, "-u", "-c", code],
-                    {"PYTHONUNBUFFERED": "1"},
-                    encode(spec),
-                    facts={
-                        "server_job": fit.job,
-                        "server_argv": list(fit.argv),
-                        "server_env": _server_env(self._home, fit),
-                        "sglang_version": fit.version,
-                    },
-                    run_dir_arg=True,
-                )
-            except jobs.JobError as error:
-                raise Refused(str(error)) from error
-            return jobs.status_of(job)
+            facts = {
+                "server_job": fit.job,
+                "server_argv": list(fit.argv),
+                "server_env": _server_env(self._home, fit),
+                "sglang_version": fit.version,
+            }
+            env = {"PYTHONUNBUFFERED": "1"}
+            return self._start("extract", "extract.__main__", [spec.python], encode(spec), env, facts)
 
     def plan(self, asked: ExtractSpec, server: ServerStatus) -> Any:
         """An encoded `PlanReport`: what the extraction would take, measured with real requests; nothing is left behind.

@@ -18,19 +18,22 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from eagle3_patch import layout
-from eagle3_remote.extract import checks, collect, control, spool
+from eagle3_remote.extract import checks, collect, spool
 from eagle3_remote.extract.client import ServerAway
-from eagle3_remote.extract.dispatch import Dispatcher, Next
-from eagle3_remote.extract.errors import EXIT_SERVER, ExtractionError, SampleFailure
+from eagle3_remote.extract.dispatch import Dispatcher
+from eagle3_remote.extract.errors import ExtractionError, SampleFailure
 from eagle3_remote.extract.input import Sample
-from eagle3_remote.extract.journal import FAILED, SENT, WAITING, Entry, Journal
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.lane import Lane
 from eagle3_remote.extract.late import LateDumps
+from eagle3_remote.extract.outage import Outages
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.policy import Failures, Tuning
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.extract.reading import Feeder
+from eagle3_remote.extract.records import FAILED, SENT, WAITING, Entry
 from eagle3_remote.extract.scan import Norms
+from eagle3_remote.extract.steering import Steering
 from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.extract.window import Window
 from eagle3_remote.protocol import ExtractState
@@ -52,7 +55,7 @@ class Flow:
         run_dir: str,
     ) -> None:
         self._plan, self._journal, self._lanes, self._reporter = plan, journal, lanes, reporter
-        self._feeder, self._tuning, self._run_dir = feeder, tuning, run_dir
+        self._feeder, self._tuning = feeder, tuning
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "extract")
         self._storer = Storer(plan, journal, reporter, tuning)
         self._wake = asyncio.Event()
@@ -63,11 +66,9 @@ class Flow:
         self._beside: set[asyncio.Task[None]] = set()
         self._failures = Failures(tuning.attempts, tuning.streak)
         self._norms = Norms()
-        self._losses = 0
+        self._steering = Steering(plan, lanes, self._failures, run_dir)
+        self._outages = Outages(lanes, reporter, tuning, self._start_beside)
         self._stopping = False
-        self._trouble: str | None = None
-        """Why the run has paused by itself until a person says go on."""
-        self._wishes = control.Wishes()
         self._end: BaseException | None = None
         self._first_sent: float | None = None
         self._before, self._cpu = reporter.counts, sum(os.times()[:2])
@@ -151,8 +152,8 @@ class Flow:
 
     async def _send_all(self) -> None:
         while not self._over:
-            self._hear()
-            now = self._held() or self._dispatcher.next(bool(self._tasks))
+            self._steering.hear()
+            now = self._steering.held(bool(self._tasks)) or self._dispatcher.next(bool(self._tasks))
             if now.entry is not None and now.lane is not None:
                 self._start(now.entry, now.lane)
                 await asyncio.sleep(0)
@@ -162,31 +163,6 @@ class Flow:
             if now.sentence:
                 self._reporter.enter(ExtractState.PAUSED, now.sentence)
             await self._sleep_until_woken()
-
-    def _hear(self) -> None:
-        """What a person wants by now."""
-        wishes, before = control.read(self._run_dir), self._wishes
-        if wishes == before:
-            return
-        self._wishes = wishes
-        if wishes.resumes != before.resumes and self._trouble is not None:
-            self._trouble = None
-            self._failures.stored()
-        tokens = min(wishes.tokens_in_flight or self._plan.token_budget, self._plan.server.max_total_tokens)
-        if tokens != self._lanes[0].budget.most_tokens:
-            say(f"From now on {tokens} tokens may be in flight at each server.")
-            for lane in self._lanes:
-                lane.budget.most_tokens = tokens
-
-    def _held(self) -> Next | None:
-        """Nothing is sent: a person paused, or the run did by itself."""
-        if self._trouble is not None:
-            return Next(wait=True, sentence=self._trouble)
-        if not self._wishes.paused:
-            return None
-        if self._tasks:
-            return Next(wait=True, sentence="Pausing on request: what is in flight is finished, nothing more is sent.")
-        return Next(wait=True, sentence="Paused on request. 'extract resume' goes on.")
 
     def _start(self, entry: Entry, lane: Lane) -> None:
         if self._reporter.state is not ExtractState.RUNNING:
@@ -283,7 +259,7 @@ class Flow:
         assert staged.checked is not None
         await self._learn(staged.checked)
         self._failures.stored()
-        self._losses = 0
+        self._outages.over()
         return True
 
     async def _prefill(self, rid: str, entry: Entry, lane: Lane) -> Sample:
@@ -331,7 +307,7 @@ class Flow:
         if verdict is None:
             return
         if self._plan.spec.on_trouble == "pause":
-            self._trouble = self._trouble or f"Paused: {verdict} Or go on with 'extract resume'."
+            self._steering.pause(f"Paused: {verdict} Or go on with 'extract resume'.")
         else:
             self._give_up(verdict)
 
@@ -349,37 +325,14 @@ class Flow:
             else:
                 await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
             return False
-        if not lane.awaited:
-            lane.awaited = True
-            self._start_beside(self._return_of(lane))
+        self._outages.await_return(lane)
         if self._failures.lost(entry.line, alone):
             reason = f"the server died twice with it, the second time with nothing else in flight: {error}"
             await self._failed(entry, lane, SampleFailure("kills-server", reason))
-            self._losses = 0
+            self._outages.over()
             return False
         self._dispatcher.suspects.append(entry)
         return True
-
-    async def _return_of(self, lane: Lane) -> None:
-        self._losses += 1
-        if self._losses > self._tuning.server_losses:
-            raise ExtractionError(
-                f"The server went away {self._losses} times without a sample stored in between (last: {lane.away}): look at "
-                "its log. What is stored stays; start the extraction again to continue.",
-                EXIT_SERVER,
-            )
-        if await lane.come_back():
-            if self._reporter.state is ExtractState.PAUSED:
-                self._reporter.enter(ExtractState.RUNNING, "The server is back; extracting.")
-            return
-        if any(not other.gone for other in self._lanes):
-            say(f"The server at {lane.client.url} did not come back; the others go on.")
-            return
-        raise ExtractionError(
-            f"The server did not come back within {self._tuning.server_wait:.0f} s. "
-            "What is stored stays; start the server and the extraction again to continue.",
-            EXIT_SERVER,
-        )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -16,7 +16,7 @@ from eagle3_remote.extract.client import Client, ServerAway
 from eagle3_remote.extract.collect import file_name
 from eagle3_remote.extract.errors import ExtractionError, SampleFailure
 from eagle3_remote.extract.facts import check_server, longest_prompt, read_model
-from eagle3_remote.extract.journal import Entry
+from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.scan import to_float32
 from eagle3_remote.extract.statesfile import ITEM_BYTES, Header, read_header, read_ids
 from eagle3_remote.extract.weights import NoWeights, read_ends

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from eagle3_remote.array.folder import ArrayFolder
 from eagle3_remote.job import jobs
+from eagle3_remote.job.programs import Programs
 from eagle3_remote.protocol import JobStatus, MergeSpec, encode
 from eagle3_remote.rpc import Refused
 
 
-class MergeControl:
-    """Starts joins.
-
-    Args:
-        home: the box folder.
-        release: the folder that holds ``eagle3_remote``.
-    """
-
-    def __init__(self, home: Path, release: Path) -> None:
-        self._home, self._release = home, release
+class MergeControl(Programs):
+    """Starts joins."""
 
     def start(self, asked: MergeSpec) -> JobStatus:
         """Start a detached job; it checks the shards itself and says what is wrong with them. One that joins there already is handed
@@ -34,16 +26,7 @@ class MergeControl:
             for job in jobs.living(self._home, "merge"):
                 if job.spec["message"].get("out") == spec["out"]:
                     return jobs.status_of(job)
-            code = (
-                f"import sys; sys.path.insert(0, {str(self._release)!r}); "
-                "from eagle3_remote.extract.merge import main; sys.exit(main(sys.argv[1:]))"
-            )
-            argv = [str(spec["python"]), "-u", "-c", code]
-            try:
-                job = jobs.start(self._home, self._release, jobs.new_id("merge"), argv, {}, spec, run_dir_arg=True)
-            except jobs.JobError as error:
-                raise Refused(str(error)) from error
-            return jobs.status_of(job)
+            return self._start("merge", "extract.merge", [str(spec["python"])], spec)
 
     def _filled(self, asked: MergeSpec) -> dict[str, object]:
         out = os.path.abspath(os.path.expanduser(asked.out))

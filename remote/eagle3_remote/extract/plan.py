@@ -24,10 +24,11 @@ from eagle3_remote.extract.facts import (
     served_dtype,
 )
 from eagle3_remote.extract.input import Rules
-from eagle3_remote.extract.journal import FORMAT as JOURNAL_FORMAT
-from eagle3_remote.extract.journal import Counts, Journal
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.journalfile import FORMAT as JOURNAL_FORMAT
 from eagle3_remote.extract.progress import Reporter, say
 from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.records import Counts
 from eagle3_remote.protocol import ExtractSpec
 
 _CHUNK_WHEN_OFF = 8192

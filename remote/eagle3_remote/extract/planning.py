@@ -25,7 +25,7 @@ from eagle3_remote.extract.collect import can_rename
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.input import Bad, parse
-from eagle3_remote.extract.journal import Counts, open_readonly
+from eagle3_remote.extract.journal import open_readonly
 from eagle3_remote.extract.plan import (
     Plan,
     check_spec,
@@ -38,6 +38,7 @@ from eagle3_remote.extract.plan import (
 )
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.records import Counts
 from eagle3_remote.extract.servers import join_servers, lanes_of, urls
 from eagle3_remote.extract.sources import Position, Progress
 from eagle3_remote.protocol import ExtractSpec, PlanReport, Space, decode, encode

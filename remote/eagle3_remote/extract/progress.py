@@ -13,8 +13,9 @@ import time
 
 from eagle3_remote.extract import history
 from eagle3_remote.extract.collect import is_full
-from eagle3_remote.extract.journal import Counts, Journal
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.meter import Meter
+from eagle3_remote.extract.records import Counts
 from eagle3_remote.extract.space import gigabytes
 from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, encode
 

@@ -17,7 +17,8 @@ from eagle3_remote.extract import spool
 from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Bad, Rules, Sample, parse
-from eagle3_remote.extract.journal import Counts, Journal, Reading
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.records import Counts, Reading
 from eagle3_remote.extract.seen import Named, Seen, name_of
 from eagle3_remote.extract.shards import WHOLE, Shard
 from eagle3_remote.extract.sources import Position, Progress, Source

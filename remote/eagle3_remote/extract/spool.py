@@ -17,7 +17,7 @@ from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Sample
 
 if TYPE_CHECKING:
-    from eagle3_remote.extract.journal import Entry
+    from eagle3_remote.extract.records import Entry
 
 ID_BYTES, MASK_BYTES = 8, 1
 """A token."""

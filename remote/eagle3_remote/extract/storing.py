@@ -16,10 +16,11 @@ from typing import TypeVar
 from eagle3_remote.extract import collect
 from eagle3_remote.extract.collect import Check, Staged
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.extract.journal import WAITING, Entry, Journal, StoredFile
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.records import WAITING, Entry, StoredFile
 from eagle3_remote.protocol import ExtractState
 
 T = TypeVar("T")

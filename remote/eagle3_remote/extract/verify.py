@@ -26,7 +26,8 @@ from eagle3_remote.extract import arrow, live
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, row_of
 from eagle3_remote.extract.findings import Problems, Rows, Sizes
-from eagle3_remote.extract.journal import Entry, Journal, open_readonly
+from eagle3_remote.extract.journal import Journal, open_readonly
+from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.scan import Values, read_once
 from eagle3_remote.extract.statesfile import DTYPES, read_header
 from eagle3_remote.protocol import ProbeAnswer, Problem, VerifyReport, encode

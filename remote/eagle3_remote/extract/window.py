@@ -7,8 +7,9 @@ import collections
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from eagle3_remote.extract.journal import Entry, Journal
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.reading import Feeder
+from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.storing import Storer
 
 

@@ -1,4 +1,7 @@
-"""Short checks that need torch: a program in the Python that the box's jobs run in, and its one line of JSON."""
+"""Short checks that need torch: a program in the Python that the box's jobs run in, and its one line of JSON.
+
+Unlike a job it does not outlive whoever asked: where the agent ends, so does it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_remote.job import jobs
+from eagle3_remote.job.programs import code_of
 from eagle3_remote.rpc import Refused
 
 
@@ -44,17 +48,16 @@ def run(release: Path, python: str, module: str, *arguments: str, seconds: float
     Raises:
         Refused: it could not be started, took too long, or failed; the text carries its last word.
     """
-    code = (
-        f"import sys; sys.path.insert(0, {str(release)!r}); "
-        f"from eagle3_remote.{module} import main; sys.exit(main(sys.argv[1:]))"
-    )
+    code = code_of(release, module, "from eagle3_remote.job.lifeline import hold_on; hold_on(); ")
+    end, held = os.pipe()  # its other end is closed when this process ends, however that happens
     try:
         done = subprocess.run(
             [python, "-c", code, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=end,
             capture_output=True,
             timeout=seconds,
             check=False,
+            start_new_session=True,
         )
     except subprocess.TimeoutExpired as late:
         raise Refused(
@@ -62,6 +65,9 @@ def run(release: Path, python: str, module: str, *arguments: str, seconds: float
         ) from None
     except OSError as error:
         raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
+    finally:
+        os.close(end)
+        os.close(held)
     for line in reversed(done.stdout.decode("utf-8", "replace").splitlines()):
         try:
             value = json.loads(line)

@@ -1,0 +1,54 @@
+"""The box's own programs as detached jobs: ``main([RUN_DIR])`` of a module, in the Python that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eagle3_remote.job import jobs
+from eagle3_remote.protocol import JobStatus
+from eagle3_remote.rpc import Refused
+
+
+def code_of(release: Path, module: str, first: str = "") -> str:
+    """What ``python -c`` runs to call ``main`` of `module` (below ``eagle3_remote``) with its arguments; `first` comes before."""
+    return (
+        f"import sys; sys.path.insert(0, {str(release)!r}); {first}"
+        f"from eagle3_remote.{module} import main; sys.exit(main(sys.argv[1:]))"
+    )
+
+
+class Programs:
+    """What starts jobs of one kind.
+
+    Args:
+        home: the box folder.
+        release: the folder that holds ``eagle3_remote``.
+    """
+
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home, self._release = home, release
+
+    def _start(
+        self,
+        kind: str,
+        module: str,
+        python: Sequence[str],
+        message: Mapping[str, Any],
+        env: Mapping[str, str] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> JobStatus:
+        """Start `module` as a job; `python` is the interpreter with its options.
+
+        Raises:
+            Refused: the job could not be started; nothing runs then.
+        """
+        argv = [*python, "-u", "-c", code_of(self._release, module)]
+        try:
+            job = jobs.start(
+                self._home, self._release, jobs.new_id(kind), argv, env or {}, message, facts=facts, run_dir_arg=True
+            )
+        except jobs.JobError as error:
+            raise Refused(str(error)) from error
+        return jobs.status_of(job)
