@@ -35,6 +35,8 @@ class Plan:
     """``i/n``: this part of the input alone."""
     server_args: tuple[str, ...] = ()
     server_env: dict[str, str] = dataclasses.field(default_factory=dict)
+    api_key: str = dataclasses.field(default="", repr=False)
+    """What the server asks of who sends it requests; empty: nothing."""
     server_url: str = ""
     """A server that somebody else started; empty: the server job."""
     extra_key: bool = False
@@ -69,7 +71,7 @@ class Plan:
             dump_dir=self.dump_dir,
             tokens_in_flight=self.tokens_in_flight,
             share_gpus=self.share_gpus,
-            extra_args=self.server_args,
+            extra_args=(*self.server_args, *(("--api-key", self.api_key) if self.api_key else ())),
             env=self.server_env,
         )
 
@@ -88,6 +90,7 @@ class Plan:
             shuffle=self.shuffle,
             shard=self.shard,
             server_url=self.server_url,
+            api_key=self.api_key if self.server_url else "",
             dump_dir=self.dump_dir if self.server_url else "",
             model=self.model if self.server_url else "",
             python=self.python if self.server_url else "",
@@ -123,15 +126,16 @@ def restart_plan(plan: Plan, last: ServerSpec, *, watched: bool = False) -> Plan
         if "tokens_in_flight" in plan.said or plan.tokens_in_flight
         else last.tokens_in_flight,
         share_gpus=plan.share_gpus or last.share_gpus,
-        server_args=_merged((*host, *last.extra_args), plan.server_args),
+        server_args=_merged((*host, *last.extra_args), plan.server_args, ("--api-key",) if plan.api_key else ()),
         server_env={**last.env, **plan.server_env},
         watch=plan.watch or watched,
     )
 
 
-def _merged(last: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
-    """The arguments `last`, without the options that `said` names (each with its values), and then `said`."""
-    named = {word.partition("=")[0] for word in said if word.startswith("--")}
+def _merged(last: Sequence[str], said: Sequence[str], without: Sequence[str] = ()) -> tuple[str, ...]:
+    """The arguments `last`, without those in `without` and the options that `said` names (each with its values), and then
+    `said`."""
+    named = {*without, *(word.partition("=")[0] for word in said if word.startswith("--"))}
     kept, keep = [], True
     for word in last:
         if word.startswith("--"):

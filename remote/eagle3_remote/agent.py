@@ -57,7 +57,7 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import BadParams, Connection, Refused
-from eagle3_remote.server import attach, bench, probe
+from eagle3_remote.server import apikey, attach, bench, probe
 from eagle3_remote.server.control import ServerControl
 from eagle3_remote.server.foreigncalls import ForeignCalls
 from eagle3_remote.server.health import url_of
@@ -97,11 +97,6 @@ CHANGES = (
     "vocab-map",
 )
 """Calls that change the box or give its server work: one console at a time makes them."""
-
-
-def box_home() -> Path:
-    """``$EAGLE3_HOME``, else ``~/.eagle3-console``."""
-    return Path(os.path.abspath(os.path.expanduser(os.environ.get("EAGLE3_HOME") or "~/.eagle3-console")))
 
 
 class Agent:
@@ -351,6 +346,7 @@ def main() -> None:
     os.close(null)
     release = Path(__file__).resolve().parent.parent
     releases.hold(release)  # until we end: whoever removes unused releases sees it
-    agent = Agent(box_home(), release)
-    Connection(agent.methods(), FINISH, lambda key, call: once(box_home(), key, call)).serve(source, out)
+    home = apikey.home()
+    agent = Agent(home, release)
+    Connection(agent.methods(), FINISH, lambda key, call: once(home, key, call)).serve(source, out)
     os._exit(0)  # reads that were abandoned with the console do not hold the process

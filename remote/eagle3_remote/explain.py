@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+from eagle3_remote.protocol.secret import hide_assigned
 from eagle3_remote.serverlog import LogState, feed
 from eagle3_remote.serverlog.fold import whole
 from eagle3_remote.serverlog.reading import in_order, slowest, verdict
@@ -160,6 +161,15 @@ def _read(name: str) -> LogState:
         return fold(_chunks(file))
 
 
+def _hidden(value: Any) -> Any:
+    """What is told, without the secrets that a log may have."""
+    if isinstance(value, dict):
+        return {key: _hidden(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_hidden(one) for one in value]
+    return hide_assigned(value) if isinstance(value, str) else value
+
+
 def main(argv: list[str] | None = None) -> int:
     """0: every file was read (whatever is in it); 2: one could not be; 130: interrupted."""
     parser = argparse.ArgumentParser(
@@ -177,7 +187,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{parser.prog}: {name} cannot be read: {error.strerror}.", file=sys.stderr)  # noqa: T201
                 code = 2
                 continue
-            text = json.dumps(explained(name, state)) if args.json else ("\n" if place else "") + note(name, state)
+            told = json.dumps(_hidden(explained(name, state)))
+            text = told if args.json else ("\n" if place else "") + hide_assigned(note(name, state))
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
     except KeyboardInterrupt:

@@ -29,6 +29,7 @@ from eagle3_remote.protocol import (
     decode,
     encode,
 )
+from eagle3_remote.protocol.secret import HIDDEN, hide_argv
 from eagle3_remote.server import foreign
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.patch import servers
@@ -178,4 +179,5 @@ def test_options_are_read_as_argparse_does_and_keys_are_not_shown() -> None:
     args = ["--port", "1", "--api-key", "s3cret", "--port=2", "--admin-api-key=s3cret"]
     assert foreign.value_of(args, "--port") == "2"
     assert foreign.value_of(args, "--host") == ""
-    assert foreign.masked(args) == ("--port", "1", "--api-key", "***", "--port=2", "--admin-api-key=***")
+    shown = hide_argv(args)
+    assert shown == ("--port", "1", "--api-key", HIDDEN, "--port=2", f"--admin-api-key={HIDDEN}")

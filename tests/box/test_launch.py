@@ -166,7 +166,6 @@ def test_radix_cache_on_purpose() -> None:
         ({"extra_args": ("--disable-radix-cache",), "radix_cache": True}, "0.5.23", "contradicts --radix-cache on"),
         ({"extra_args": ("--allow-auto-truncate",)}, "0.5.23", "loss mask"),
         ({"extra_args": ("--log-level", "error")}, "0.5.23", "info or debug is possible"),
-        ({"extra_args": ("--api-key", "s3cret")}, "0.5.23", "^--api-key contradicts .* send no key"),
         ({"env": {"EAGLE3_DUMP_DIR": "/mine"}}, "0.5.23", "use --dump-dir"),
     ],
 )

@@ -108,6 +108,12 @@ def plan_options() -> argparse.ArgumentParser:
         "--share-gpus", action="store_true", help="start the server though somebody else holds memory of its GPUs"
     )
     group.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        default="",
+        help="a file here: its first line is the key that the server asks for (SGLang's --api-key)",
+    )
+    group.add_argument(
         "--server-arg",
         metavar="ARG",
         action="append",

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 from eagle3_console.dial import dialler
 from eagle3_console.errors import UsageError
@@ -55,6 +56,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         shard=args.shard,
         server_args=tuple(args.server_arg),
         server_env=dict(args.server_env),
+        api_key=_first_line(args.api_key_file) if getattr(args, "api_key_file", "") else "",
         said=getattr(args, "said", frozenset()),
         server_url=getattr(args, "server_url", ""),
         extra_key=getattr(args, "extra_key", False),
@@ -64,6 +66,22 @@ def make_plan(args: argparse.Namespace) -> Plan:
         on_trouble=getattr(args, "on_trouble", "")
         or ("stop" if getattr(args, "wait", args.command != "open") else "pause"),
     )
+
+
+def _first_line(path: str) -> str:
+    """A key from a file here.
+
+    Raises:
+        UsageError: it cannot be read, or has none.
+    """
+    try:
+        line = (Path(path).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text"
+        raise UsageError(f"The key file {path} cannot be read: {why}.") from None
+    if not line:
+        raise UsageError(f"The key file {path} has no key in its first line.")
+    return line
 
 
 @contextlib.asynccontextmanager

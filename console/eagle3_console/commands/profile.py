@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 from typing import Any
 
 from eagle3_console.errors import UsageError
@@ -11,6 +12,7 @@ from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import print_json, print_text
 from eagle3_console.profiles import store
 from eagle3_console.profiles.profile import ProfileError, read
+from eagle3_remote.protocol import HIDDEN, hide_env, is_secret, is_secret_flag
 
 
 async def profile_list(args: argparse.Namespace) -> int:
@@ -37,21 +39,38 @@ def _row(place: store.Place) -> dict[str, Any]:
 
 
 async def profile_show(args: argparse.Namespace) -> int:
-    """The file as it is written; as JSON, what it comes to.
+    """The file as it is written, but for secrets; as JSON, what it comes to.
 
     Raises:
         UsageError: there is none, or it cannot be read.
     """
     place = store.find(args.name)
     if args.json:
-        print_json(dataclasses.asdict(store.load(args.name)))
+        loaded = store.load(args.name)
+        print_json(
+            dataclasses.asdict(
+                dataclasses.replace(
+                    loaded,
+                    env=hide_env(loaded.env),
+                    flags={flag: (HIDDEN,) if is_secret_flag(flag) else words for flag, words in loaded.flags.items()},
+                )
+            )
+        )
     else:
         try:
             text = place.path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UsageError(f"The profile {place.path} cannot be read: {error.strerror}.") from None
-        print_text(text)
+        print_text("\n".join(_hidden(line) for line in text.splitlines()))
     return ExitCode.GOOD
+
+
+def _hidden(line: str) -> str:
+    """A line of a profile; a variable or flag that is a secret without its value."""
+    found = re.match(r"""(\s*["']?([A-Za-z_][\w-]*)["']?\s*=\s*)(["'])(.+)\3""", line)
+    if found is not None and (is_secret(found[2], found[4]) or is_secret_flag(f"--{found[2]}")):
+        return f"{found[1]}{found[3]}{HIDDEN}{found[3]}"
+    return line
 
 
 async def profile_validate(args: argparse.Namespace) -> int:

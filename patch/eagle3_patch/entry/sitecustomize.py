@@ -47,8 +47,9 @@ def install() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["eagle3_patch"] = module
         spec.loader.exec_module(module)
-        from eagle3_patch import hooks
+        from eagle3_patch import hooks, hush
 
+        hush.install()
         hooks.install()
     except Exception as error:
         reason = f"the patch in {package} does not load ({type(error).__name__}: {error}): deploy it again"

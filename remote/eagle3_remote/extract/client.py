@@ -11,6 +11,7 @@ import httpx
 
 from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.facts import Model, Server, server_from
+from eagle3_remote.server.apikey import header_for
 
 _TIMEOUT = 30.0
 _FRESH_TIMEOUT = 5.0
@@ -49,7 +50,11 @@ class Client:
         # Expiry below SGLang's own keep-alive of 5 s: a connection that the server is closing is not used again.
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
         return httpx.AsyncClient(
-            base_url=self.url, limits=limits, trust_env=False, timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None)
+            base_url=self.url,
+            headers=header_for(self.url),
+            limits=limits,
+            trust_env=False,
+            timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None),
         )
 
     async def close(self) -> None:

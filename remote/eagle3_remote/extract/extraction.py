@@ -12,6 +12,7 @@ from typing import Any
 from eagle3_remote.extract import control
 from eagle3_remote.job import jobs, shortjobs, stopping
 from eagle3_remote.job.programs import Programs
+from eagle3_remote.job.secretfile import Secrets
 from eagle3_remote.protocol import (
     ControlReport,
     ExtractServer,
@@ -25,7 +26,7 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import Refused
-from eagle3_remote.server import attach
+from eagle3_remote.server import apikey, attach
 from eagle3_remote.server.status import extract_status
 
 CHUNK_UNKNOWN = 8192
@@ -45,11 +46,10 @@ class ExtractControl(Programs):
             Refused: no fit server runs, a path is wrong, or an extraction runs already.
             ServerFault: the server does not answer the probe.
         """
-        fit = self._fit(asked, server)
-        more = [
-            self._fit(dataclasses.replace(asked, server_url=one.url, dump_dir=one.dump_dir), server)
-            for one in asked.servers
-        ]
+        asked, key = dataclasses.replace(asked, api_key=""), asked.api_key
+        with apikey.using(asked.server_url, key):
+            fit = self._fit(asked, server)
+            more = self._further(asked, server)
         with jobs.exclusive(self._home):
             spec = self._filled(asked, fit)
             for one in more:
@@ -64,7 +64,8 @@ class ExtractControl(Programs):
                 "sglang_version": fit.version,
             }
             env = {"PYTHONUNBUFFERED": "1"}
-            return self._start("extract", "extract.__main__", [spec.python], encode(spec), env, facts)
+            secrets = Secrets({apikey.ENV: key} if key else {})
+            return self._start("extract", "extract.__main__", [spec.python], encode(spec), env, facts, secrets)
 
     def plan(self, asked: ExtractSpec, server: ServerStatus) -> Any:
         """An encoded `PlanReport`: what the extraction would take, measured with real requests; nothing is left behind.
@@ -73,14 +74,19 @@ class ExtractControl(Programs):
             Refused: no fit server runs, a path is wrong, or the extraction would not start for another reason than space.
             ServerFault: the server does not answer the probe.
         """
-        fit = self._fit(asked, server)
-        more = [
-            self._fit(dataclasses.replace(asked, server_url=one.url, dump_dir=one.dump_dir), server)
-            for one in asked.servers
-        ]
+        asked, key = dataclasses.replace(asked, api_key=""), asked.api_key
+        with apikey.using(asked.server_url, key):
+            fit = self._fit(asked, server)
+            more = self._further(asked, server)
         spec = with_more(self._filled(asked, fit), more)
         _check_paths(spec)
-        return shortjobs.run(self._release, spec.python, "extract.planning", json.dumps(encode(spec)))
+        return shortjobs.run(
+            self._release,
+            spec.python,
+            "extract.planning",
+            json.dumps(encode(spec)),
+            env={apikey.ENV: key} if key else {},
+        )
 
     def stop(self, job_id: str | None) -> StopReport:
         """TERM to the extraction's process alone: it sends nothing more, finishes what is in flight, and ends.
@@ -184,6 +190,12 @@ class ExtractControl(Programs):
         if attach.is_ours(server, asked.server_url):
             return attach.own(server, asked)
         return attach.others(self._home, asked)
+
+    def _further(self, asked: ExtractSpec, server: ServerStatus) -> list[attach.Fit]:
+        return [
+            self._fit(dataclasses.replace(asked, server_url=one.url, dump_dir=one.dump_dir), server)
+            for one in asked.servers
+        ]
 
     def _filled(self, asked: ExtractSpec, fit: attach.Fit) -> ExtractSpec:
         marker = fit.marker

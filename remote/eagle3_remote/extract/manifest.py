@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from typing import Any
 
 from eagle3_remote import __version__
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.plan import Plan
+from eagle3_remote.protocol.secret import hide_argv, hide_env
 
 FORMAT = 1
-
-
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|(^|_)KEY(_|$)", re.IGNORECASE)
 
 
 def server_launch(run_dir: str) -> tuple[list[str], dict[str, str]]:
@@ -28,8 +25,7 @@ def server_launch(run_dir: str) -> tuple[list[str], dict[str, str]]:
             spec = json.load(file)
     except (OSError, ValueError):
         return [], {}
-    env = {key: "(left out)" if _SECRET.search(key) else value for key, value in spec.get("server_env", {}).items()}
-    return list(spec.get("server_argv", [])), env
+    return list(hide_argv(spec.get("server_argv", []))), hide_env(spec.get("server_env", {}))
 
 
 def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[str, Any]:

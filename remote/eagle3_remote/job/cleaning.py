@@ -15,7 +15,7 @@ from eagle3_remote.box import releases
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, JobStatus, encode
-from eagle3_remote.protocol.secret import hide_argv, hide_env
+from eagle3_remote.protocol.secret import hide_argv, hide_assigned, hide_env
 from eagle3_remote.rpc import Refused
 from eagle3_remote.server import dumpdir
 
@@ -223,4 +223,4 @@ def _last_lines(path: Path, count: int) -> list[str]:
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return []
-    return lines[-count:] if count > 0 else []
+    return [hide_assigned(line) for line in lines[-count:]] if count > 0 else []

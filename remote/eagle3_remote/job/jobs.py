@@ -4,6 +4,7 @@
 
     <home>/runs/<job id>/spec.json  what was started       pid.json  who it is      out.log  what it said
                          lock       held by its supervisor rc        how it ended   stop.json  somebody asked it to end
+                         secret.json  what nobody else is shown of what was started
 
     of a server besides: seen.json, shm.json  what its processes were and used     watch.json, restarts.json  see `watchdog`
 """
@@ -27,6 +28,8 @@ from typing import Any
 
 from eagle3_remote.box import identity
 from eagle3_remote.files import read_json, write_atomic
+from eagle3_remote.job import secretfile
+from eagle3_remote.job.secretfile import Secrets
 from eagle3_remote.protocol import JobState, JobStatus
 
 _ID = re.compile(r"(?P<kind>server|extract|verify|reclaim|merge|export)-\d{8}T\d{6}-[0-9a-f]{4}")
@@ -109,6 +112,8 @@ def start(
     cwd: str = "/",
     facts: Mapping[str, Any] | None = None,
     run_dir_arg: bool = False,
+    secrets: Secrets | None = None,
+    files: Mapping[str, bytes] | None = None,
 ) -> Job:
     """Make the run directory, start the supervisor detached, and return when the job's first process runs.
 
@@ -117,6 +122,8 @@ def start(
         message: the encoded spec the job was started for, kept under ``message``.
         facts: more keys for ``spec.json``.
         run_dir_arg: append the run directory to `argv`.
+        secrets: what is kept apart (`secretfile`); the variables among them are added to `env` when the job starts.
+        files: more files of the run directory, for its owner alone.
 
     Raises:
         JobError: the directory could not be made or the job could not be started; nothing runs then.
@@ -137,6 +144,9 @@ def start(
     }
     try:
         run_dir.mkdir(parents=True, mode=0o700)
+        secretfile.write(run_dir, secrets or Secrets())
+        for name, data in (files or {}).items():
+            write_atomic(run_dir / name, data)
         write_atomic(run_dir / "spec.json", json.dumps(spec, indent=1).encode())
     except OSError as error:
         raise JobError(f"The run directory {run_dir} could not be written: {error.strerror}.") from error

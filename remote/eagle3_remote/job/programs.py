@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_remote.job import jobs
+from eagle3_remote.job.secretfile import Secrets
 from eagle3_remote.protocol import JobStatus
 from eagle3_remote.rpc import Refused
 
@@ -38,6 +39,7 @@ class Programs:
         message: Mapping[str, Any],
         env: Mapping[str, str] | None = None,
         facts: Mapping[str, Any] | None = None,
+        secrets: Secrets | None = None,
     ) -> JobStatus:
         """Start `module` as a job; `python` is the interpreter with its options.
 
@@ -47,7 +49,15 @@ class Programs:
         argv = [*python, "-u", "-c", code_of(self._release, module)]
         try:
             job = jobs.start(
-                self._home, self._release, jobs.new_id(kind), argv, env or {}, message, facts=facts, run_dir_arg=True
+                self._home,
+                self._release,
+                jobs.new_id(kind),
+                argv,
+                env or {},
+                message,
+                facts=facts,
+                run_dir_arg=True,
+                secrets=secrets,
             )
         except jobs.JobError as error:
             raise Refused(str(error)) from error

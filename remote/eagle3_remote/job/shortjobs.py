@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,19 @@ def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
     )
 
 
-def run(release: Path, python: str, module: str, *arguments: str, seconds: float | None = None) -> Any:
+def run(
+    release: Path,
+    python: str,
+    module: str,
+    *arguments: str,
+    seconds: float | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Any:
     """What ``main([*arguments])`` of `module` (below ``eagle3_remote``) prints as JSON.
 
     Args:
         seconds: it is ended then; `None`: it may take what it takes.
+        env: variables on top of our own; what nobody else shall see belongs here, not among the arguments.
 
     Raises:
         Refused: it could not be started, took too long, or failed; the text carries its last word.
@@ -54,6 +63,7 @@ def run(release: Path, python: str, module: str, *arguments: str, seconds: float
         done = subprocess.run(
             [python, "-c", code, *arguments],
             stdin=end,
+            env={**os.environ, **(env or {})},
             capture_output=True,
             timeout=seconds,
             check=False,

@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 from eagle3_remote.box import identity
 from eagle3_remote.files import write_atomic
+from eagle3_remote.job import secretfile
 from eagle3_remote.job.logcap import LogKeeper, cap_of
 from eagle3_remote.server.watchdog import Watchdog, of_run_dir
 
@@ -132,6 +133,7 @@ def _run(run_dir: Path, spec: dict[str, Any], log: int, pipe: int, watchdog: Wat
         watchdog.begin()
     env = dict(os.environ)
     env.update(spec["env"])
+    env.update(secretfile.read(run_dir).env)
     env[identity.JOB_ENV] = spec["id"]
     # setproctitle (SGLang names its processes with it) overwrites /proc/<pid>/environ unless told not to.
     env["SPT_NOENV"] = "1"

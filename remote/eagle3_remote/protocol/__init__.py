@@ -119,6 +119,7 @@ from eagle3_remote.protocol.paths import (
     PathQuery,
 )
 from eagle3_remote.protocol.plan import PlanReport, Space
+from eagle3_remote.protocol.secret import HIDDEN, hide_argv, hide_env, is_secret, is_secret_flag
 from eagle3_remote.protocol.server import (
     STARTING,
     LaunchPlan,
@@ -152,6 +153,7 @@ __all__ = [
     "E_REFUSED",
     "E_REQUEST",
     "E_SERVER",
+    "HIDDEN",
     "MAX_LINE_BYTES",
     "PROTOCOL_VERSION",
     "STARTING",
@@ -234,4 +236,8 @@ __all__ = [
     "WorkStatus",
     "decode",
     "encode",
+    "hide_argv",
+    "hide_env",
+    "is_secret",
+    "is_secret_flag",
 ]

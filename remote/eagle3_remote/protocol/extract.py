@@ -38,6 +38,8 @@ class ExtractSpec:
     out: str
     server_url: str = ""
     """Empty: the server job that runs on this box."""
+    api_key: str = dataclasses.field(default="", repr=False)
+    """What a server that somebody else started asks for; on the box it is kept apart from all that is shown."""
     dump_dir: str = ""
     """Empty: the server job's."""
     python: str = ""

@@ -16,9 +16,17 @@ _WORDS = frozenset(
 ) | frozenset(("CREDENTIALS", "WEBHOOK", "COOKIE", "BEARER"))
 _ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY")
 """Of a word that is written together: ``HFTOKEN``. ``TOKENS`` are counted and ``TOKENIZER`` is a file: no secrets."""
-_NOT_VARIABLES = frozenset(("PWD", "OLDPWD"))
-"""The shell's own names for a directory."""
+_NOT_VARIABLES = frozenset(("PWD", "OLDPWD", "SSH_AUTH_SOCK"))
+"""Paths."""
 _ENDS_A_FLAG = re.compile(r"(^|-)(token|secret|password|passwd|passphrase|credentials?|webhook|auth|key(-[a-z])?)$")
+_ASSIGNED = re.compile(
+    r"""(?P<head>\b(?:[A-Za-z0-9_-]*(?:(?:api|access|secret|private|watermark)[_-]?key(?:[_-][a-z])?|secret|password|passwd
+    |passphrase|(?:hf|hub|auth|access|api|bearer|github|wandb|slack)[A-Za-z0-9_-]*[_-]?token|webhook(?:[_-]url)?))
+    ["']?(?:\s*[=:]\s*|\s+(?=["'])))(?P<value>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"',;)}\]]+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""In prose and logs, where ``KeyError: 'x'`` and ``eos_token='</s>'`` are no secrets."""
+_NONE = ("None", "null", "True", "False")
 _WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
@@ -62,6 +70,17 @@ def values_of(env: Mapping[str, str], words: Sequence[str]) -> list[str]:
         if word != shown:
             found.add(word.removeprefix(shown.removesuffix(HIDDEN)))
     return sorted(found - {"", HIDDEN}, key=len, reverse=True)
+
+
+def hide_assigned(text: str) -> str:
+    """A text (a log, a settings file) without the values that stand behind secret names: ``api_key='K'``, ``HF_TOKEN = "K"``."""
+
+    def hide(found: re.Match[str]) -> str:
+        value = found["value"]
+        quote = value[0] if value[0] in "\"'" else ""
+        return found[0] if value in _NONE else f"{found['head']}{quote}{HIDDEN}{quote}"
+
+    return _WITH_PASSWORD.sub(f"://{HIDDEN}@", _ASSIGNED.sub(hide, text))
 
 
 def hide_text(text: str, values: Iterable[str]) -> str:

@@ -27,6 +27,7 @@ from eagle3_remote.protocol import (
     ServerStatus,
     decode,
 )
+from eagle3_remote.protocol.secret import is_secret
 from eagle3_remote.rpc import Refused
 from eagle3_remote.server import foreign, probe
 from eagle3_remote.server.health import url_of
@@ -197,7 +198,7 @@ def environment_of(pid: int) -> dict[str, str]:
     return {
         name: value
         for name, value in (identity.environment(pid) or {}).items()
-        if name.startswith(_KEPT_ENV) and not name.endswith(("KEY", "TOKEN", "PASSWORD"))
+        if name.startswith(_KEPT_ENV) and not is_secret(name, value)
     }
 
 

@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from eagle3_patch import layout
 from eagle3_remote.box import doctor, gpus
-from eagle3_remote.job import jobs, stopping
+from eagle3_remote.job import jobs, secretfile, stopping
+from eagle3_remote.job.secretfile import Secrets
 from eagle3_remote.protocol import (
     JobStatus,
     LaunchPlan,
@@ -22,8 +24,9 @@ from eagle3_remote.protocol import (
     decode,
     encode,
 )
+from eagle3_remote.protocol.secret import hide_env, hide_text
 from eagle3_remote.rpc import Refused
-from eagle3_remote.server import dumpdir, launch, ledger, proof, stack, watchdog
+from eagle3_remote.server import dumpdir, handover, launch, ledger, proof, stack, watchdog
 from eagle3_remote.server.argcheck import ArgumentChecker, NoParser
 from eagle3_remote.server.flags import Parser, split
 from eagle3_remote.server.health import url_of
@@ -62,7 +65,7 @@ class ServerControl:
         Raises:
             Refused: it could not be started; says why.
         """
-        return self._prepare(spec, ours_will_end=True).plan
+        return handover.shown(self._prepare(spec, ours_will_end=True).plan)
 
     def start(self, spec: ServerSpec) -> JobStatus:
         """Start a server as a detached job.
@@ -82,14 +85,22 @@ class ServerControl:
                 raise Refused(
                     f"The dump directory {ready.dump_dir} cannot be made: {error.strerror}. Name another one."
                 ) from error
+            secrets = Secrets.of(ready.plan.env, ready.plan.argv)
+            run_dir = jobs.runs_dir(self._home) / ready.job_id
+            argv, files = handover.in_a_file(ready.plan.argv, secrets, run_dir)
+            env = hide_env(ready.plan.env)
+            if secrets:
+                env[layout.ENV_HUSH] = str(run_dir / secretfile.FILE)
             try:
                 job = jobs.start(
                     self._home,
                     self._release,
                     ready.job_id,
-                    ready.plan.argv,
-                    ready.plan.env,
-                    encode(ready.spec),
+                    argv,
+                    env,
+                    encode(handover.hidden(ready.spec)),
+                    secrets=secrets,
+                    files=files,
                     facts={
                         "sglang_version": ready.plan.sglang_version,
                         "dump_dir": ready.dump_dir,
@@ -174,6 +185,13 @@ class ServerControl:
             raise Refused(f"Processes of the ended server job {last.id} still live: {names}. Stop that job first.")
 
     def _prepare(self, asked: ServerSpec, *, ours_will_end: bool = False) -> Prepared:
+        asked = handover.restored(self._home, asked)
+        try:
+            return self._prepared(asked, ours_will_end=ours_will_end)
+        except Refused as error:
+            raise Refused(hide_text(str(error), handover.of(asked).values())) from None
+
+    def _prepared(self, asked: ServerSpec, *, ours_will_end: bool) -> Prepared:
         try:
             spec = launch.settle(asked)
         except launch.PlanError as error:

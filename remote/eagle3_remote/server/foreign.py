@@ -18,6 +18,7 @@ from eagle3_remote.box import doctor, identity
 from eagle3_remote.files import read_json, write_atomic
 from eagle3_remote.job import jobs
 from eagle3_remote.protocol import ForeignServer, Patched
+from eagle3_remote.protocol.secret import hide_argv
 from eagle3_remote.server.health import url_of
 from eagle3_remote.server.serverinfo import SETTINGS, ask_info, unfit_settings
 
@@ -27,7 +28,6 @@ LOOK_EVERY = 10.0
 """Seconds between two looks for a snapshot."""
 FIRST_WAIT = 0.5
 """Seconds that the very first snapshot waits for the look, so that who attaches is told the truth at once."""
-_SECRET = ("--api-key", "--admin-api-key", "--ssl-keyfile-password", "--watermark-key", "--watermark-key-b")
 _MODULES = ("sglang.launch_server", "sglang.srt.entrypoints.http_server")
 
 
@@ -142,16 +142,6 @@ def value_of(args: Sequence[str], *names: str) -> str:
     return found
 
 
-def masked(words: Sequence[str]) -> tuple[str, ...]:
-    """A command line without the keys in it."""
-    out, hide = [], False
-    for word in words:
-        name, equals, _ = word.partition("=")
-        out.append("***" if hide else f"{name}=***" if equals and name in _SECRET else word)
-        hide = not equals and name in _SECRET
-    return tuple(out)
-
-
 def describe(process: Process) -> ForeignServer:
     """One server in full; asks it for its settings, a few seconds at most."""
     env = process.environ
@@ -170,7 +160,7 @@ def describe(process: Process) -> ForeignServer:
         user=doctor.user_name(process.uid),
         uptime=identity.age(process.identity),
         url=url,
-        argv=masked(process.words),
+        argv=hide_argv(process.words),
         answers=bool(info),
         model=str(info.get("model_path") or value_of(process.args, "--model-path", "--model")),
         version=str(info.get("version") or ""),

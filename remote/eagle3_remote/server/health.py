@@ -9,6 +9,8 @@ import time
 import urllib.error
 import urllib.request
 
+from eagle3_remote.server.apikey import Authorize
+
 EVERY_GOOD, EVERY_BAD = 5.0, 0.5
 """Seconds between two questions after a good and after a bad answer."""
 FIRST_WAIT = 1.0
@@ -48,8 +50,8 @@ class Health:
 
 
 def opener() -> urllib.request.OpenerDirector:
-    """For requests to this machine: proxies of the environment are not used."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """For requests to this machine: proxies of the environment are not used, and a server that asks for a key gets it."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), Authorize)
 
 
 def url_of(host: str, port: int) -> str:

@@ -126,7 +126,6 @@ CONTRADICTIONS: tuple[Contradiction, ...] = (
         ("--grpc-mode", "--smg-grpc-mode", "--encoder-only", "--ssl-keyfile", "--ssl-certfile"),
         _HTTP,
     ),
-    Contradiction(("--api-key",), "the probe and the extraction send no key; the server listens on --host only"),
 )
 
 CHUNKS_IN_FLIGHT = 4

@@ -55,7 +55,10 @@ def ask_info(url: str, timeout: float = INFO_TIMEOUT) -> tuple[dict[str, Any], s
                 info = json.load(answer)
         except urllib.error.HTTPError as error:
             if error.code in (401, 403):
-                return {}, "it asks for an API key, and none is sent from here"
+                return (
+                    {},
+                    "it asks for an API key, and the one sent, if any, is not it: name the file that has it with --api-key-file",
+                )
             why = f"GET {path} answered {error.code}"
             if error.code != 404:
                 return {}, why

@@ -1,0 +1,56 @@
+"""Keeps the server's secrets out of its own log. Standard library only.
+
+SGLang logs its arguments when it starts (``server_args=ServerArgs(... api_key='...')``, 0.5.4 to 0.5.23), and the log is read and
+handed on. Every record of Python's logging passes here before it is written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from eagle3_patch import layout
+
+HIDDEN = "(left out)"
+SHORTEST = 4
+"""Characters; anything shorter would blot out half of a line."""
+
+
+def install() -> None:
+    """Read the file of secrets, where one is named, and watch the log for them."""
+    values = read(os.environ.get(layout.ENV_HUSH, ""))
+    if values:
+        logging.setLogRecordFactory(hushed(logging.getLogRecordFactory(), values))
+
+
+def read(path: str) -> list[str]:
+    """The secrets in the file, as they are and as Python would quote them, the longest first; none where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            groups = json.load(file)
+        plain = {str(value) for group in groups.values() for value in group.values()}
+    except (OSError, ValueError, AttributeError):
+        return []
+    every = plain | {repr(value)[1:-1] for value in plain}
+    return sorted((value for value in every if len(value) >= SHORTEST), key=len, reverse=True)
+
+
+def hushed(factory: Callable[..., logging.LogRecord], values: list[str]) -> Callable[..., logging.LogRecord]:
+    """A record factory whose records have none of `values` in their message."""
+
+    def make(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        record = factory(*args, **kwargs)
+        try:
+            text = record.getMessage()
+        except Exception:  # a message that does not fit its arguments: logging itself will complain
+            return record
+        if any(value in text for value in values):
+            for value in values:
+                text = text.replace(value, HIDDEN)
+            record.msg, record.args = text, None
+        return record
+
+    return make

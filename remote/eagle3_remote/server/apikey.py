@@ -1,0 +1,70 @@
+"""The key that a server asks for (``--api-key``), for our own requests: an ``Authorization`` header, never an argument.
+
+It comes from what was said for this very call, from the variable `ENV`, or, for a server job of ours that lives, from the job's
+own secrets, so that the key is never sent to whoever took its port since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from eagle3_remote.job import jobs, secretfile
+
+ENV = "EAGLE3_SERVER_API_KEY"
+FLAG = "--api-key"
+_said: contextvars.ContextVar[tuple[str, str]] = contextvars.ContextVar("said", default=("", ""))
+
+
+@contextlib.contextmanager
+def using(url: str, key: str) -> Iterator[None]:
+    """Send `key` to the server at `url` from here on."""
+    token = _said.set((_place(url), key)) if key else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _said.reset(token)
+
+
+def key_for(url: str) -> str:
+    """The key for the server at this address; empty: none is known."""
+    place, key = _said.get()
+    if key and place == _place(url):
+        return key
+    with contextlib.suppress(OSError):
+        for job in jobs.living(home(), "server"):
+            if _place(url).rpartition(":")[2] == str(job.spec["message"].get("port")):
+                return secretfile.read(job.run_dir).args.get(FLAG, "")
+    return os.environ.get(ENV, "")
+
+
+def header_for(url: str) -> dict[str, str]:
+    """The header that lets us in; empty: none is needed, or no key is known."""
+    key = key_for(url)
+    return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+def home() -> Path:
+    """The box folder: ``$EAGLE3_HOME``, else ``~/.eagle3-console``."""
+    return Path(os.path.abspath(os.path.expanduser(os.environ.get("EAGLE3_HOME") or "~/.eagle3-console")))
+
+
+class Authorize(urllib.request.BaseHandler):
+    """Adds the header to each request; it does not follow a redirection."""
+
+    def http_request(self, request: urllib.request.Request) -> urllib.request.Request:
+        """As urllib calls it."""
+        for name, value in header_for(request.full_url).items():
+            request.add_unredirected_header(name, value)
+        return request
+
+
+def _place(url: str) -> str:
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.hostname}:{parts.port}"
