@@ -7,7 +7,7 @@ an address with a password in it. What is hidden reads `HIDDEN`, and a `HIDDEN` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 HIDDEN = "(left out)"
 
@@ -61,15 +61,6 @@ def hide_argv(words: Iterable[str]) -> tuple[str, ...]:
             out.append(HIDDEN if _WITH_PASSWORD.search(word) else word)
         hide = not equals and is_secret_flag(word)
     return tuple(out)
-
-
-def values_of(env: Mapping[str, str], words: Sequence[str]) -> list[str]:
-    """The secret values themselves, the longest first."""
-    found = {value for name, value in env.items() if is_secret(name, value)}
-    for word, shown in zip(words, hide_argv(words), strict=True):
-        if word != shown:
-            found.add(word.removeprefix(shown.removesuffix(HIDDEN)))
-    return sorted(found - {"", HIDDEN}, key=len, reverse=True)
 
 
 def hide_assigned(text: str) -> str:
