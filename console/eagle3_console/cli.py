@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from eagle3_console import __version__
 from eagle3_console.arguments import (
+    boxes,
     config,
     demo,
     explain,
@@ -30,7 +31,7 @@ from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
 HOST is what you would give to ssh: a name from ~/.ssh/config, user@host, host:port or ssh://user@host:port;
-'local' is this machine without SSH. 'eagle3-console HOST' opens the screen.
+'local' is this machine without SSH. 'eagle3-console HOST' opens the screen, with several HOSTs a line a box.
 
 exit codes: 0 good, 1 fault of this program, 2 usage, 3 no connection, 4 login or host key, 5 box not fit,
 6 server failed, 7 finished with rejected or failed samples, 130 interrupted
@@ -66,9 +67,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if not words[0].startswith("-") and words[0] not in commands:
         words.insert(0, "open")
     args, rest = parser.parse_known_args(space.with_action(words))
-    # argparse takes a list of paths only directly behind HOST; a person puts them last
-    if rest and hasattr(args, "paths") and not any(word.startswith("-") for word in rest):
-        args.paths, rest = [*args.paths, *rest], []
+    # argparse takes a list of paths or hosts only directly behind HOST; a person puts them last
+    for name in ("paths", "more"):
+        if rest and hasattr(args, name) and not any(word.startswith("-") for word in rest):
+            setattr(args, name, [*getattr(args, name), *rest])
+            rest = []
     if rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     return args
@@ -88,6 +91,8 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
 
     screen = sub.add_parser("open", parents=[link, plan], help="open the screen on HOST (also: eagle3-console HOST)")
     screen.add_argument("--readonly", action="store_true", help="watch only: no key changes anything on the box")
+    boxes.more_hosts(screen)
+    boxes.add(sub, link, output)
     run = sub.add_parser(
         "run", parents=[link, output, plan], help="the whole job: from connecting to a checked dataset"
     )

@@ -19,7 +19,9 @@ from eagle3_console.events import (
     Narration,
     SnapshotArrived,
 )
+from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
+from eagle3_console.link.errors import LinkError
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.ui.controller import LossyAction
@@ -35,10 +37,21 @@ class SessionController:
     Args:
         session: not connected yet; `events` connects it.
         plan: what the command line named; what it left out is taken from what last ran on the box.
+        first: what went wrong when the session was dialled before: a refused login waits for the person, anything else is
+            tried again.
         whole_run: do everything by itself, from deploy to verify, as ``run`` does, and hand the result to this.
     """
 
-    def __init__(self, session: Session, plan: Plan, *, whole_run: Callable[[RunResult], None] | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        *,
+        first: LinkError | None = None,
+        whole_run: Callable[[RunResult], None] | None = None,
+    ) -> None:
+        self._first = first
+        self._again = asyncio.Event()
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._flow = Flow(session, plan, self._take, log="tail")
         self._plan = plan
@@ -150,6 +163,7 @@ class SessionController:
 
     async def reconnect_now(self) -> None:
         """Do not wait for the next try."""
+        self._again.set()
         self._flow.watcher.reconnect_now()
 
     def losses(self, action: LossyAction) -> list[str]:
@@ -170,17 +184,31 @@ class SessionController:
         self._queue.put_nowait(event)
 
     async def _watch(self) -> None:
+        """Follow the box; after a refusal only when the person asks for it: a lockout would be our doing."""
+        refusal: ConsoleError | None = None
+        if self._first is not None and self._first.exit_code == ExitCode.LOGIN:
+            refusal = self._first
+        while True:
+            if refusal is None:
+                try:
+                    await self._follow()
+                except ConsoleError as error:
+                    refusal = error
+            self._again.clear()
+            self._take(ConnectionChanged(Connection("refused", str(refusal), time.time())))
+            await self._again.wait()
+            self._first = refusal = None
+
+    async def _follow(self) -> None:
         watcher = self._flow.watcher
-        try:
+        if self._first is None:
             await watcher.connect()
-            await watcher.greet()
-            while True:
-                snapshot = await watcher.pull()
-                if snapshot.extract is not None and snapshot.extract.spec is not None:
-                    watcher.paths = {"output": self._plan.out or snapshot.extract.spec.out}
-                await asyncio.sleep(_INTERVAL)
-        except ConsoleError as error:
-            self._take(ConnectionChanged(Connection("refused", str(error), time.time())))
+        await watcher.greet()
+        while True:
+            snapshot = await watcher.pull()
+            if snapshot.extract is not None and snapshot.extract.spec is not None:
+                watcher.paths = {"output": self._plan.out or snapshot.extract.spec.out}
+            await asyncio.sleep(_INTERVAL)
 
     async def _watch_work(self) -> None:
         await self._greeted.wait()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from eagle3_console.controller import SessionController
 from eagle3_console.errors import UsageError
@@ -12,7 +12,24 @@ from eagle3_console.headless import has_terminal
 from eagle3_console.plan import Plan
 from eagle3_console.recording.recorder import Recorder
 from eagle3_console.session import Session
-from eagle3_console.settings import load
+from eagle3_console.settings import Settings, load
+
+
+async def open_fleet(
+    boxes: Sequence[tuple[str, SessionController, Recorder | None]], settings: Settings, *, readonly: bool = False
+) -> int:
+    """Run the screen on several boxes until the person detaches.
+
+    Args:
+        boxes: host, controller and recorder of each; dialled once already.
+        settings: the person's own.
+        readonly: watch only.
+    """
+    from eagle3_console.ui.fleet import FleetApp
+
+    app = FleetApp(boxes, settings, readonly=readonly)
+    await app.run_async(mouse=settings.mouse)
+    return app.return_code or 0
 
 
 async def open_screen(

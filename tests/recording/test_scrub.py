@@ -49,6 +49,7 @@ def test_secrets_are_stars_of_the_same_length(text: str) -> None:
         "--tokens-in-flight 65536 --max-total-tokens=4096 --chunked-prefill-size 4096 --num-reserved-decode-tokens=512",
         "eos_token_id=2, pad_token_id=0, bos_token=<s>",
         "'ssl_keyfile_password': None, api_key=None, 'bucket_time_to_first_token': None, use_token=True",
+        "'tbo_token_distribution_threshold': 0.48, 'enable_two_batch_overlap': False",
         "the token is sent to the server",
         "tokenizer_path='/models/kimi', skip_tokenizer_init=False",
         "/data/tokenized_data.jsonl",

@@ -9,6 +9,7 @@ from typing import Any
 
 from eagle3_console.commands import (
     bench,
+    boxes,
     config,
     dataset,
     explain,
@@ -36,6 +37,7 @@ _COMMANDS = (
     | server.COMMANDS
     | stack.COMMANDS
     | bench.COMMANDS
+    | boxes.COMMANDS
     | log.COMMANDS
     | extract.COMMANDS
     | forecast.COMMANDS
@@ -72,6 +74,8 @@ async def _open(args: argparse.Namespace) -> int:
     from eagle3_console.recording.recorder import recording
     from eagle3_console.screen import open_screen
 
+    if args.more:
+        return await boxes.open_boxes(args)
     with recording(args, args.host) as recorder:
         return await open_screen(make_session(args), make_plan(args), readonly=args.readonly, recorder=recorder)
 

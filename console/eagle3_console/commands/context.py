@@ -13,6 +13,7 @@ from eagle3_console.errors import UsageError
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
 from eagle3_console.headless import Narrator, print_json, print_text
+from eagle3_console.link.base import Prompter
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.apply import with_profile
 from eagle3_console.recording.recorder import recording
@@ -21,11 +22,11 @@ from eagle3_console.watch import Emit, Log
 from eagle3_remote.protocol import Snapshot, StopReport
 
 
-def make_session(args: argparse.Namespace) -> Session:
+def make_session(args: argparse.Namespace, prompter: Prompter | None = None) -> Session:
     """A session for the host of a command line, not connected yet."""
     args = with_profile(args)
     return Session(
-        dialler(args),
+        dialler(args, prompter),
         args.host,
         box_home=args.box_dir,
         python=args.python,

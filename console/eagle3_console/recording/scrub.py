@@ -19,7 +19,8 @@ _ASSIGNED = re.compile(
     rf"""(?P<name>(?<![\w#-])-*{_NAME})(?P<gap>["']?\s*[=:]\s*["']?|["']?,\s*["']|\s+(?=[^\s-]))(?P<value>[^\s"',;&)\]}}]+)""",
     re.I,
 )
-_NOTHING = ("none", "null", "true", "false")
+_NOTHING = re.compile(r"none|null|true|false|-?\d*\.\d+", re.I)
+"""No secret is one of these."""
 _URL_LOGIN = re.compile(r"(?<=://)([^\s/@:]*:)([^\s/@]+)(?=@)")
 _BEARER = re.compile(r"(?<=\bBearer )\S+|(?<=\bBasic )[A-Za-z0-9+/=]{8,}", re.I)
 _SHAPES = re.compile(
@@ -63,7 +64,7 @@ def tree(value: Any) -> Any:
 
 
 def _assigned(found: re.Match[str]) -> str:
-    if _COUNTS.search(found["name"]) or found["value"].lower() in _NOTHING:
+    if _COUNTS.search(found["name"]) or _NOTHING.fullmatch(found["value"]):
         return found[0]
     if found["gap"].isspace() and not found["name"].startswith("-"):
         return found[0]  # "the token is" is prose; "--token is" is not
