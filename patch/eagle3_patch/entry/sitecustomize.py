@@ -13,6 +13,7 @@ import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 DUMP_VARIABLES = ("EAGLE3_DUMP_DIR", "SGLANG_HS_DUMP_DIR")
+HUSH_VARIABLE = "EAGLE3_HUSH_FILE"
 """The names of `eagle3_patch.layout`, which is not imported without them."""
 
 
@@ -47,10 +48,13 @@ def install() -> None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["eagle3_patch"] = module
         spec.loader.exec_module(module)
-        from eagle3_patch import hooks, hush
+        from eagle3_patch import hooks
 
-        hush.install()
         hooks.install()
+        if os.environ.get(HUSH_VARIABLE):
+            from eagle3_patch import hush
+
+            hush.install()
     except Exception as error:
         reason = f"the patch in {package} does not load ({type(error).__name__}: {error}): deploy it again"
         line = "eagle3-patch refused: " + json.dumps({"reason": reason})
