@@ -7,7 +7,7 @@ an address with a password in it. What is hidden reads `HIDDEN`, and a `HIDDEN` 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 HIDDEN = "(left out)"
 
@@ -63,15 +63,21 @@ def hide_argv(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def hide_assigned(text: str) -> str:
-    """A text (a log, a settings file) without the values that stand behind secret names: ``api_key='K'``, ``HF_TOKEN = "K"``."""
+def hide_assigned(text: str, instead: Callable[[str], str] = lambda value: HIDDEN) -> str:
+    """A text (a log, a settings file) without the values that stand behind secret names: ``api_key='K'``, ``HF_TOKEN = "K"``.
+
+    Args:
+        instead: what stands for a value; by default `HIDDEN`.
+    """
 
     def hide(found: re.Match[str]) -> str:
         value = found["value"]
         quote = value[0] if value[0] in "\"'" else ""
-        return found[0] if value in _NONE else f"{found['head']}{quote}{HIDDEN}{quote}"
+        bare = value[1:-1] if quote else value
+        return found[0] if value in _NONE else f"{found['head']}{quote}{instead(bare)}{quote}"
 
-    return _WITH_PASSWORD.sub(f"://{HIDDEN}@", _ASSIGNED.sub(hide, text))
+    hidden = _ASSIGNED.sub(hide, text)
+    return _WITH_PASSWORD.sub(lambda found: f"://{instead(found[0][3:-1])}@", hidden)
 
 
 def hide_text(text: str, values: Iterable[str]) -> str:
