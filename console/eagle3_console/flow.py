@@ -354,11 +354,11 @@ def failure_sentence(server: ServerStatus) -> str:
     if log.refused:
         return f"The patch refused to run in this server: {log.refused}"
     parts = [f"The server did not come up: {server.sentence}"]
-    if log.root_cause:
+    if log.root_cause and log.root_cause.rstrip(".") not in server.sentence:
         parts.append(f"Cause: {log.root_cause}")
-    elif log.last_line:
+    elif not log.root_cause and log.last_line:
         parts.append(f"Last line: {log.last_line}")
-    if log.advice:
+    if log.advice and log.advice not in server.sentence:
         parts.append(log.advice)
     if server.job is not None:
         parts.append(f"Its log: {server.job.log_path}")

@@ -386,6 +386,18 @@ CASES = [
         None,
     ),
     (
+        "transformers",
+        [
+            TRACEBACK,
+            '  File "/x/sglang/srt/configs/qwen3_asr.py", line 167, in <module>',
+            '    AutoConfig.register("qwen3_asr", Qwen3ASRConfig)',
+            "ValueError: 'qwen3_asr' is already used by a Transformers config, pick another name.",
+        ],
+        "failed",
+        "import_error",
+        None,
+    ),
+    (
         "importso",
         [
             TRACEBACK,

@@ -242,6 +242,12 @@ CAUSES: tuple[Cause, ...] = (
     ),
     _row(
         "import_error",
+        r"is already used by a Transformers config",
+        "The transformers package is newer than this SGLang, which brings that model's configuration itself: install the version that this SGLang names.",
+        anywhere=False,
+    ),
+    _row(
+        "import_error",
         r"ModuleNotFoundError|ImportError|No module named|undefined symbol|cannot open shared object file|GLIBC\w* not found|is installed with version|with minimum required version|AttributeError: module '",
         "A package is missing in the Python that started it, or does not fit this SGLang, torch or CUDA: install the versions that this SGLang names.",
         anywhere=False,
