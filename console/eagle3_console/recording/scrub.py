@@ -1,4 +1,4 @@
-"""Secrets are taken out before anything is written: by the one rule of names (`eagle3_remote.protocol.secret`), and what
+"""Secrets are taken out before anything is written: by the one rule of names (`eagle3_remote.protocol`), and what
 looks like a key wherever it stands.
 
 Every secret is replaced by as many stars as it had bytes, so that places in a log stay what they were.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from eagle3_remote.protocol import secret
+from eagle3_remote import protocol
 
 _LOOKS_LIKE_A_KEY = re.compile(
     r"""\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abprs]-[\w-]{10,}
@@ -23,7 +23,7 @@ _FLAG = re.compile(r"""(?P<flag>--[A-Za-z][\w-]*)(?P<gap>=|\s+(?!-))(?P<value>[^
 
 def text(value: str) -> str:
     """A text without secrets, as long as before in UTF-8."""
-    value = _FLAG.sub(_flag, secret.hide_assigned(value, _stars))
+    value = _FLAG.sub(_flag, protocol.hide_assigned(value, _stars))
     return _LOOKS_LIKE_A_KEY.sub(lambda found: _stars(found[0]), value)
 
 
@@ -33,11 +33,11 @@ def tree(value: Any) -> Any:
         return text(value)
     if isinstance(value, dict):
         return {
-            key: _stars(part) if isinstance(part, str) and secret.is_secret(key, part) else tree(part)
+            key: _stars(part) if isinstance(part, str) and protocol.is_secret(key, part) else tree(part)
             for key, part in value.items()
         }
     if isinstance(value, list):
-        hide = [False, *(isinstance(part, str) and secret.is_secret_flag(part) for part in value)]
+        hide = [False, *(isinstance(part, str) and protocol.is_secret_flag(part) for part in value)]
         return [
             _stars(part) if hidden and isinstance(part, str) and not part.startswith("--") else tree(part)
             for part, hidden in zip(value, hide, strict=False)
@@ -46,7 +46,7 @@ def tree(value: Any) -> Any:
 
 
 def _flag(found: re.Match[str]) -> str:
-    if not secret.is_secret_flag(found["flag"]):
+    if not protocol.is_secret_flag(found["flag"]):
         return found[0]
     return found["flag"] + found["gap"] + _stars(found["value"])
 

@@ -119,7 +119,7 @@ from eagle3_remote.protocol.paths import (
     PathQuery,
 )
 from eagle3_remote.protocol.plan import PlanReport, Space
-from eagle3_remote.protocol.secret import HIDDEN, hide_argv, hide_env, is_secret, is_secret_flag
+from eagle3_remote.protocol.secret import HIDDEN, hide_argv, hide_assigned, hide_env, is_secret, is_secret_flag
 from eagle3_remote.protocol.server import (
     STARTING,
     LaunchPlan,
@@ -237,6 +237,7 @@ __all__ = [
     "decode",
     "encode",
     "hide_argv",
+    "hide_assigned",
     "hide_env",
     "is_secret",
     "is_secret_flag",
