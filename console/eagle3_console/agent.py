@@ -6,49 +6,48 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from eagle3_console.errors import AgentFault, AgentSilent, BoxRefused, ServerFailed
 from eagle3_console.link.base import Channel
 from eagle3_console.link.errors import LinkLost
+from eagle3_console.starting import request
 from eagle3_remote import protocol
 
 T = TypeVar("T")
-
-_START = "import sys; sys.path.insert(0, sys.argv[1]); from eagle3_remote.agent import main; main()"
 
 
 class AgentClient:
     """Calls to one agent. Create with `AgentClient.start`; close it, or drop the link."""
 
-    def __init__(self, channel: Channel, where: str) -> None:
+    def __init__(self, channel: Channel, where: str, sent: int = 0) -> None:
         self._channel = channel
         self._where = where
-        self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self._ready = asyncio.get_running_loop().create_future()
+        self._ids = itertools.count(sent + 1)
+        loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[Any]] = {number + 1: loop.create_future() for number in range(sent)}
+        self._ready = loop.create_future()
         self._lost: Exception | None = None
         self._reader = asyncio.create_task(self._read(), name=f"agent reader {where}")
 
     @classmethod
     async def start(
-        cls, channel: Channel, where: str, wait: float = 20.0, who: Mapping[str, Any] | None = None
+        cls, channel: Channel, where: str, wait: float = 20.0, sent: int = 0
     ) -> tuple[AgentClient, protocol.Hello]:
-        """Wait for the agent's ready line and shake hands.
+        """Wait for the agent's answer to the greeting; nothing was sent yet: wait for its ready line and greet it.
 
         Args:
-            who: what the greeting says of this console, see ``hello`` in `eagle3_remote.protocol`.
+            sent: so many requests, numbered from 1, went with the command that started it; the first is the greeting.
 
         Raises:
             AgentSilent: no ready line in `wait` seconds.
             AgentFault: another protocol version.
             LinkLost: the channel ended.
         """
-        client = cls(channel, where)
+        client = cls(channel, where, sent)
         try:
             async with asyncio.timeout(wait):
-                await client._ready
+                await (client._waiting[1] if sent else client._ready)
         except TimeoutError:
             await client.close()
             tail = channel.stderr_tail().decode(errors="replace").strip()[-500:]
@@ -58,8 +57,10 @@ class AgentClient:
         except BaseException:
             await client.close()
             raise
-        greeting = {"protocol": protocol.PROTOCOL_VERSION, **(who or {})}
-        hello = await client.call("hello", greeting, protocol.Hello)
+        if sent:
+            hello = await client.answer(1, "hello", protocol.Hello)
+        else:
+            hello = await client.call("hello", {"protocol": protocol.PROTOCOL_VERSION}, protocol.Hello)
         if hello.protocol != protocol.PROTOCOL_VERSION:
             await client.close()
             raise AgentFault(
@@ -67,11 +68,6 @@ class AgentClient:
                 "run 'eagle3-console deploy' again with this console."
             )
         return client, hello
-
-    @staticmethod
-    def command(python: str, release: str) -> tuple[str, tuple[str, ...]]:
-        """The shell script and its arguments that start the agent of `release` with `python`."""
-        return 'exec "$1" -I -u -c "$2" "$3"', (python, _START, release)
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """One call.
@@ -91,6 +87,10 @@ class AgentClient:
         """
         return self._decode(kind, method, await self._request(method, params, wait, key))
 
+    async def answer(self, number: int, method: str, kind: type[T], wait: float = 60.0) -> T:
+        """As `call`, of a request that went with the command that started the agent; once each."""
+        return self._decode(kind, method, await self._answer(number, method, wait))
+
     async def call_list(self, method: str, params: Any, kind: type[T], wait: float = 60.0) -> list[T]:
         """As `call`, for methods whose result is a list of messages."""
         return [self._decode(kind, method, item) for item in await self._request(method, params, wait)]
@@ -107,14 +107,21 @@ class AgentClient:
         if self._lost is not None:
             raise self._lost
         number = next(self._ids)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = future
-        request = {"jsonrpc": "2.0", "id": number, "method": method, "params": protocol.encode(params)}
-        line = json.dumps({**request, "key": key} if key else request)
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        call = request(number, method, params)
         try:
-            await self._channel.write(line.encode() + b"\n")
+            await self._channel.write(json.dumps({**call, "key": key} if key else call).encode() + b"\n")
+        except BaseException:
+            self._waiting.pop(number, None)
+            raise
+        return await self._answer(number, method, wait)
+
+    async def _answer(self, number: int, method: str, wait: float) -> Any:
+        if number not in self._waiting:
+            raise self._lost or AgentFault(f"The answer to '{method}' was taken before.")
+        try:
             async with asyncio.timeout(wait):
-                return await future
+                return await self._waiting[number]
         except TimeoutError:
             raise AgentSilent(f"The agent on {self._where} did not answer '{method}' in {wait:.0f} s.") from None
         finally:

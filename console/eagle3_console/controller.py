@@ -203,7 +203,6 @@ class SessionController:
         watcher = self._flow.watcher
         if self._first is None:
             await watcher.connect()
-        await watcher.greet()
         while True:
             snapshot = await watcher.pull()
             if snapshot.extract is not None and snapshot.extract.spec is not None:

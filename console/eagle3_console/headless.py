@@ -11,7 +11,6 @@ from typing import Any, TextIO
 
 from eagle3_console import units
 from eagle3_console.events import (
-    CONNECTED,
     AlertRaised,
     ConnectionChanged,
     Event,
@@ -52,10 +51,7 @@ class Narrator:
             case StepChanged(name=name, status=status, detail=detail):
                 self._once("step", f"{name}: {status}" + (f": {detail}" if detail else ""))
             case ConnectionChanged(connection=connection) if connection.word != "connecting":
-                text = f"link: {connection.sentence}"
-                if connection.word == CONNECTED and connection.latency_ms is not None:
-                    text += f", {connection.latency_ms:.0f} ms"
-                self.line(text)
+                self._once("link", f"link: {connection.sentence}")  # its latency comes later
             case AlertRaised(alert=alert):
                 self.line(f"{alert.level}: {alert.text} {alert.cure}".rstrip())
             case SnapshotArrived(snapshot=snapshot):

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from eagle3_console import release
+from eagle3_console import release, starting
 from eagle3_console.agent import AgentClient
 from eagle3_console.errors import AgentFault, BoxNotFit, ConsoleError
 from eagle3_console.link.base import Completed, Link
@@ -23,26 +23,6 @@ from eagle3_remote import protocol
 T = TypeVar("T")
 Dial = Callable[[], Awaitable[Link]]
 
-_FIND_PYTHON = """
-try() {
-  [ -n "$1" ] && [ -x "$1" ] || return 1
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 || return 1
-  printf 'eagle3-python:%s\\n' "$1"
-  exit 0
-}
-try "$1"
-[ -n "$VIRTUAL_ENV" ] && try "$VIRTUAL_ENV/bin/python"
-[ -n "$CONDA_PREFIX" ] && try "$CONDA_PREFIX/bin/python"
-for name in python3 python3.13 python3.12 python3.11 python3.10 python; do
-  try "$(command -v $name 2>/dev/null)"
-done
-for place in /opt/conda /opt/venv /venv "$HOME/venv" "$HOME/.venv" "$HOME/miniconda3" "$HOME/anaconda3" /usr/local /usr; do
-  try "$place/bin/python3"
-done
-exit 9
-"""
-_NO_PYTHON = 9
-_PYTHON_MARK = b"eagle3-python:"
 _BOOTSTRAP_NEEDS = 10
 
 
@@ -169,21 +149,55 @@ class Session:
         return Deployment(path, wanted.sha256, uploaded)
 
     async def attach(self) -> protocol.Hello:
-        """Deploy where needed and start an agent; a running one of this session is used again. Where a release was sent,
-        those that nothing uses any more are removed."""
+        """Start an agent, deployed where it is not there yet; a running one of this session is used again. Where a release
+        was sent, those that nothing uses any more are removed."""
+        await self._attach(None)
+        assert self.hello is not None
+        return self.hello
+
+    async def _attach(self, first: tuple[str, Any] | None) -> bool:
+        """As `attach`; whether the call `first` (method and parameters) went with the agent's start."""
         async with self._attaching:  # two callers at once share one agent
             if self._agent is not None and self.hello is not None:
-                return self.hello
-            deployed = await self.deploy()
-            script, argv = AgentClient.command(await self._python_for_us(), deployed.path)
-            script = 'EAGLE3_HOME="$4"; export EAGLE3_HOME; ' + script if self._box_home else script
-            channel = await self.link.open(script, argv=(*argv, self._box_home) if self._box_home else argv)
-            who = {"console": self._name, "id": self._id, "readonly": self.readonly, "take_over": self._take_over}
-            self._agent, self.hello = await AgentClient.start(channel, self.where, who=who)
+                return False
+            if not await self._start("", first):
+                deployed = await self.deploy()
+                if not await self._start(deployed.path, first):
+                    raise AgentFault(f"The release {deployed.path} was removed on {self.where} just now. Try again.")
             if self._sent and not self.readonly:
                 self._sent = False
+                assert self._agent is not None
                 await self._agent.call("releases.clean", {}, list)
-            return self.hello
+            return first is not None
+
+    async def _start(self, release_path: str, first: tuple[str, Any] | None) -> bool:
+        """Start the agent, with the greeting and the first request; false where there is no such release.
+
+        Args:
+            release_path: empty: where it usually lies.
+        """
+        who = {"console": self._name, "id": self._id, "readonly": self.readonly, "take_over": self._take_over}
+        calls = [("hello", {"protocol": protocol.PROTOCOL_VERSION, **who}), *([first] if first is not None else [])]
+        argv = starting.arguments(
+            self._python,
+            self._found_python,
+            self._box_home,
+            release_path,
+            release.build().sha256,
+            [starting.request(number, *call) for number, call in enumerate(calls, start=1)],
+        )
+        channel = await self.link.open(starting.START_AGENT, argv=argv)
+        try:
+            self._agent, self.hello = await AgentClient.start(channel, self.where, sent=len(calls))
+        except LinkLost:
+            status = await channel.wait()
+            if status == starting.NO_RELEASE:
+                return False
+            if status == starting.NO_PYTHON:
+                raise self._no_python() from None
+            raise
+        self._found_python = self._found_python or self.hello.python.rpartition(" ")[0]
+        return True
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """One call of the agent; see `AgentClient.call`.
@@ -191,8 +205,11 @@ class Session:
         Args:
             key: of a call that changes the box: made again with the same key, it is done once.
         """
-        await self.attach()
+        # What changes something waits until the box has heard who we are.
+        sent = await self._attach(None if key else (method, params))
         assert self._agent is not None
+        if sent:
+            return await self._agent.answer(2, method, kind, wait)
         if key:
             self._changed = True
         answer = await self._agent.call(method, params, kind, wait, key)
@@ -209,14 +226,17 @@ class Session:
     async def _python_for_us(self) -> str:
         if self._found_python:
             return self._found_python
-        done = await self.link.run(_FIND_PYTHON, argv=(self._python,), timeout=30)
+        done = await self.link.run(starting.FIND_PYTHON, argv=(self._python,), timeout=30)
         for line in done.stdout.splitlines():
-            if line.startswith(_PYTHON_MARK):
-                self._found_python = line.removeprefix(_PYTHON_MARK).decode()
+            if line.startswith(starting.PYTHON_MARK):
+                self._found_python = line.removeprefix(starting.PYTHON_MARK).decode()
                 return self._found_python
-        if done.exit_status != _NO_PYTHON:
+        if done.exit_status != starting.NO_PYTHON:
             raise AgentFault(f"Looking for a Python on {self.where} failed: {_tail(done)}")
-        raise BoxNotFit(
+        raise self._no_python()
+
+    def _no_python(self) -> BoxNotFit:
+        return BoxNotFit(
             f"No Python 3.10 or newer was found on {self.where}: looked at VIRTUAL_ENV, conda, PATH and the usual places. "
             "Name one with --python."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -21,9 +22,10 @@ from eagle3_console.events import (
     SnapshotArrived,
 )
 from eagle3_console.exit_codes import ExitCode
+from eagle3_console.link.base import Link
 from eagle3_console.link.errors import LinkError
 from eagle3_console.session import Session
-from eagle3_remote.protocol import PROTOCOL_VERSION, Hello, JobStatus, LogChunk, Snapshot
+from eagle3_remote.protocol import Hello, JobStatus, LogChunk, Snapshot
 
 T = TypeVar("T")
 Emit = Callable[[Event], None]
@@ -48,6 +50,8 @@ class Watcher:
         self.paths = paths if paths is not None else {}
         self.emit = emit
         self._log = log
+        self._hello: Hello | None = None
+        self._measured: Link | None = None
         self._log_job = ""
         self._log_inode = 0
         self._log_offset = 0
@@ -65,11 +69,19 @@ class Watcher:
         if not self.session.connected:
             self._say("connecting", f"connecting to {self.session.where}")
             await self.session.connect()
-        self._say(CONNECTED, "connected", await self.session.link.ping() * 1000)
+        self._say(CONNECTED, "connected")
 
     async def greet(self) -> None:
         """Shake hands with the agent, deploying it where it is not there yet; a lost link is dialled again."""
-        self.emit(Greeted(await self.call("hello", {"protocol": PROTOCOL_VERSION}, Hello)))
+        while True:
+            dialled = self._dialled
+            try:
+                hello = await self.session.attach()
+            except (LinkError, AgentSilent) as lost:
+                await self._reconnect(lost, dialled)
+            else:
+                self._greeted(hello)
+                return
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """A call that may be made twice without harm: when the link is lost it is made again on the next one.
@@ -103,7 +115,9 @@ class Watcher:
         """
         async with self._pulling:
             snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
+            self._greeted(self.session.hello)
             self.emit(SnapshotArrived(snapshot, time.time()))
+            await self._measure()
             if self._log != "none" and snapshot.server.job is not None:
                 await self._pull_log(snapshot.server.job)
             return snapshot
@@ -117,6 +131,19 @@ class Watcher:
     def reconnect_now(self) -> None:
         """Do not wait for the next try."""
         self._hurry.set()
+
+    def _greeted(self, hello: Hello | None) -> None:
+        if hello is not None and hello is not self._hello:
+            self._hello = hello
+            self.emit(Greeted(hello))
+
+    async def _measure(self) -> None:
+        """The latency of a new link, once what a person waits for is there."""
+        with contextlib.suppress(LinkError):  # the next call finds it lost
+            link = self.session.link
+            if link is not self._measured:
+                self._measured = link
+                self._say(CONNECTED, "connected", await link.ping() * 1000)
 
     async def _pull_log(self, job: JobStatus) -> None:
         if job.id != self._log_job:
@@ -154,7 +181,7 @@ class Watcher:
             await self._wait(delay)
             try:
                 await self.connect()
-                self.emit(Greeted(await self.session.attach()))
+                self._greeted(await self.session.attach())
                 return
             except LinkError as error:
                 if error.exit_code == ExitCode.LOGIN:

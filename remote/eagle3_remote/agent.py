@@ -348,5 +348,7 @@ def main() -> None:
     releases.hold(release)  # until we end: whoever removes unused releases sees it
     home = apikey.home()
     agent = Agent(home, release)
-    Connection(agent.methods(), FINISH, lambda key, call: once(home, key, call)).serve(source, out)
+    # Requests that came with the command save who is far away a round trip.
+    first = "".join(sys.argv[2:3]).encode().splitlines()
+    Connection(agent.methods(), FINISH, lambda key, call: once(home, key, call)).serve(source, out, first)
     os._exit(0)  # reads that were abandoned with the console do not hold the process

@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, BinaryIO
 
 from eagle3_remote.once import is_key
@@ -64,10 +64,12 @@ class Connection:
         self._calls_lock = threading.Lock()
         self._out: BinaryIO | None = None
 
-    def serve(self, source: BinaryIO, out: BinaryIO) -> None:
-        """Answer lines until `source` ends. Returns when the calls that must finish have finished."""
+    def serve(self, source: BinaryIO, out: BinaryIO, first: Iterable[bytes] = ()) -> None:
+        """Answer the lines of `first`, then those of `source` until it ends. Returns when the calls that must finish have finished."""
         self._out = out
         self._send({"jsonrpc": "2.0", "method": "ready"})
+        for line in first:
+            self._take(line)
         while True:
             line = source.readline(MAX_LINE_BYTES + 1)
             if not line:

@@ -43,10 +43,16 @@ ROUND_TRIP = 0.2
 SAMPLES = 100_000
 START = "sglang_0.5.20_llama.log"
 SERVER = """
-import http.server, shutil, sys
+import http.server, shutil, sys, threading, time
 with open(sys.argv[1], "rb") as log:
     shutil.copyfileobj(log, sys.stdout.buffer, 1 << 20)
 sys.stdout.flush()
+def work():
+    while True:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S")
+        print(f"[{stamp} TP0] Prefill batch, #new-seq: 9, #new-token: 8192, #cached-token: 0, #running-req: 8", flush=True)
+        time.sleep(0.2)
+threading.Thread(target=work, daemon=True).start()
 class Answer(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -80,8 +86,7 @@ def write_journal(path: Path) -> None:
                 (Sample(line + 1, ids, mask, False, f"s{line}", 170), line * 2720)
                 for line in range(start, start + 10_000)
             ]
-            last = Reading(start + 10_000, 0, 0, 1.0, start + 10_000 == SAMPLES)
-            journal.add(samples, [], last, ordered=True)
+            journal.add(samples, Reading(start + 10_000, 0, 0, 1.0, start + 10_000 == SAMPLES), ordered=True)
 
 
 def start(
@@ -97,32 +102,29 @@ def box_folder(home: Path, release: Path, megabytes: int) -> Iterator[None]:
     """Everything that a long day leaves on a box, until the block ends."""
     out = home.parent / "states"
     (out / ".eagle3").mkdir(parents=True)
+    journal_path, written, port = out / ".eagle3" / "journal.sqlite3", home.parent / "written.log", _free_port()
+    write_log(written, megabytes)
+    write_journal(journal_path)
     spec = ExtractSpec("/data/prompts.jsonl", str(out))
     for _ in range(10):
         done = start(home, release, "extract", "pass", spec)
         until(lambda done=done: jobs.state_of(done) is JobState.FINISHED)  # type: ignore[misc]
-    written = home.parent / "written.log"
-    write_log(written, megabytes)
-    port = _free_port()
-    server_spec = ServerSpec("/models/one", sys.executable, port=port)
-    facts = {"sglang_version": "0.5.20", "dump_dir": str(home.parent)}
-    server = start(
-        home, release, "server", SERVER, server_spec, str(written), str(port), "--enable-metrics", facts=facts
-    )
-    write_journal(out / ".eagle3" / "journal.sqlite3")
-    extract = start(home, release, "extract", EXTRACTION, spec)
-    report = Reporter(str(extract.run_dir), spec)
-    report.state, report.sentence = ExtractState.RUNNING, "Extracting."
-    with contextlib.closing(Journal(str(out / ".eagle3" / "journal.sqlite3"))) as journal:
-        report.counts = journal.counts()
-    report.write()
-    try:
-        until(lambda: server.log_path.exists() and server.log_path.stat().st_size == written.stat().st_size)
+    with contextlib.ExitStack() as stack:
+        server_spec = ServerSpec("/models/one", sys.executable, port=port)
+        facts = {"sglang_version": "0.5.20", "dump_dir": str(home.parent)}
+        words = (str(written), str(port), "--enable-metrics")
+        server = start(home, release, "server", SERVER, server_spec, *words, facts=facts)
+        stack.callback(stopping.stop, server, grace=0.2, term=1.0)
+        extract = start(home, release, "extract", EXTRACTION, spec)
+        stack.callback(stopping.stop, extract, grace=0.2, term=1.0)
+        report = Reporter(str(extract.run_dir), spec)
+        report.state, report.sentence = ExtractState.RUNNING, "Extracting."
+        with contextlib.closing(Journal(str(journal_path))) as journal:
+            report.counts = journal.counts()
+        report.write()
+        until(lambda: server.log_path.exists() and server.log_path.stat().st_size >= written.stat().st_size)
         written.unlink()
         yield
-    finally:
-        for job in (server, extract):
-            stopping.stop(job, grace=0.2, term=1.0)
 
 
 @contextlib.asynccontextmanager
@@ -130,40 +132,45 @@ async def delayed(port: int, round_trip: float) -> AsyncIterator[int]:
     """A port that leads to `port` with half a round trip more in each direction, the TCP handshake's included."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def relay(source: asyncio.StreamReader, target: asyncio.StreamWriter, first: float) -> None:
+    def relay(source: asyncio.StreamReader, target: asyncio.Future[asyncio.StreamWriter], first: float) -> None:
+        """Bytes read now are written half a round trip later, and none before `first`."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
-        async def deliver() -> None:
+        async def take() -> None:
+            data = b"-"
+            while data:
+                data = await source.read(1 << 16)
+                queue.put_nowait((max(first, time.monotonic() + round_trip / 2), data))
+
+        async def give() -> None:
+            writer = await target
             while True:
                 due, data = await queue.get()
                 await asyncio.sleep(max(0.0, due - time.monotonic()))
-                target.write(data)
                 if not data:
-                    target.close()
+                    writer.close()
                     return
+                writer.write(data)
 
-        later = asyncio.create_task(deliver())
-        tasks.add(later)
-        data = b"-"
-        while data:
-            data = await source.read(1 << 16)
-            queue.put_nowait((max(first, time.monotonic() + round_trip / 2), data))
-        await later
+        tasks.update((asyncio.create_task(take()), asyncio.create_task(give())))
 
     async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Who connects here is through at once. Over the wire it takes a round trip, and the box knows of it half a one later.
-        await asyncio.sleep(round_trip)
-        arrives = time.monotonic() + round_trip / 2
-        await asyncio.sleep(round_trip / 2)
+        # Who connects here is through at once; over the wire that takes a round trip, and the box knows of it half a one later.
+        loop = asyncio.get_running_loop()
+        to_box: asyncio.Future[asyncio.StreamWriter] = loop.create_future()
+        to_us: asyncio.Future[asyncio.StreamWriter] = loop.create_future()
+        to_us.set_result(writer)
+        relay(reader, to_box, time.monotonic() + 1.5 * round_trip)
+        await asyncio.sleep(1.5 * round_trip)
         box_reader, box_writer = await asyncio.open_connection("127.0.0.1", port)
-        tasks.add(asyncio.create_task(relay(reader, box_writer, arrives)))
-        tasks.add(asyncio.create_task(relay(box_reader, writer, 0.0)))
+        to_box.set_result(box_writer)
+        relay(box_reader, to_us, 0.0)
 
     async with await asyncio.start_server(accepted, "127.0.0.1", 0) as server:
         try:
             yield int(server.sockets[0].getsockname()[1])
         finally:
-            for task in tasks:
+            for task in tuple(tasks):
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -180,8 +187,8 @@ def session(box: SshdBox, home: Path, port: int, folder: Path) -> Session:
     return Session(dial, "the box", box_home=str(home), python=sys.executable)
 
 
-async def attach(one: Session) -> tuple[float, Snapshot]:
-    """Seconds from nothing to the first snapshot, as the screen comes to it."""
+async def attach(one: Session) -> tuple[float, float, Snapshot]:
+    """Seconds from nothing to the first snapshot, as the screen comes to it; how many of them took the login; the snapshot."""
     arrived: list[tuple[float, Snapshot]] = []
 
     def take(event: Event) -> None:
@@ -191,27 +198,28 @@ async def attach(one: Session) -> tuple[float, Snapshot]:
     watcher = Watcher(one, take, log="tail")
     began = time.perf_counter()
     await watcher.connect()
-    await watcher.greet()
+    logged_in = time.perf_counter()
     await watcher.pull()
     await one.drop()
-    return arrived[0][0] - began, arrived[0][1]
+    return arrived[0][0] - began, logged_in - began, arrived[0][1]
 
 
 async def measure(box: SshdBox, home: Path, folder: Path, round_trip: float, tries: int) -> float:
     """The median of several."""
     async with contextlib.AsyncExitStack() as stack:
         port = await stack.enter_async_context(delayed(box.port, round_trip)) if round_trip else box.port
-        found = []
+        found, logins = [], []
         for _ in range(tries):
-            seconds, snapshot = await attach(session(box, home, port, folder))
+            seconds, login, snapshot = await attach(session(box, home, port, folder))
             assert snapshot.server.phase in (Phase.READY, Phase.BUSY), snapshot.server.sentence
             assert snapshot.extract is not None
             assert snapshot.extract.total == SAMPLES
             found.append(seconds)
+            logins.append(login)
     name = f"{round_trip * 1000:.0f} ms a round trip" if round_trip else "loopback"
     shown = ", ".join(f"{seconds:.2f}" for seconds in found)
     median = statistics.median(found)
-    sys.stdout.write(f"{name}: median {median:.2f} s of {shown}\n")
+    sys.stdout.write(f"{name}: median {median:.2f} s of {shown}; the login {statistics.median(logins):.2f} s of it\n")
     return median
 
 
@@ -226,7 +234,7 @@ async def bench(megabytes: int, tries: int) -> None:
             deployed = await first.deploy()
             await first.drop()
             with box_folder(home, Path(deployed.path), megabytes):
-                seconds, _ = await attach(session(box, home, box.port, folder))
+                seconds, _, _ = await attach(session(box, home, box.port, folder))
                 sys.stdout.write(f"the first attach after the log was written: {seconds:.2f} s\n")
                 near = await measure(box, home, folder, 0.0, tries)
                 far = await measure(box, home, folder, ROUND_TRIP, tries)
