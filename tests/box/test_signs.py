@@ -133,3 +133,11 @@ def test_how_long_a_log_is_silent(home: Path, release: Path, web: Web, phase: Ph
     other_zone = signs.SignReader(job, ServerSpec(model="m", python="p", env={"TZ": "Asia/Tokyo"}))
     assert other_zone.silent_for(ServerLog(phase=phase, last_line=line.format(stamp=stamp))) < 30
     stopping.stop(job, grace=1)
+
+
+def test_a_ready_server_that_says_nothing_for_days_is_not_watched_closely() -> None:
+    """Watching takes a moment, which every look of every console would wait for."""
+    days = 3 * 86_400.0
+    assert not stuck.due(Phase.READY, stuck.Signs(silent_for=days))
+    assert stuck.due(Phase.READY, stuck.Signs(silent_for=days, deaf_for=1.0))
+    assert stuck.due(Phase.LOADING_WEIGHTS, stuck.Signs(silent_for=days))

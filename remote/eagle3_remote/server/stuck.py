@@ -66,8 +66,11 @@ class Signs:
 
 
 def due(phase: Phase, signs: Signs) -> bool:
-    """Whether the processes should be looked at: their phase has been silent for longer than resting ones may be."""
-    return signs.silent_for > PATIENCE.get(phase.value, DEFAULT).resting or signs.deaf_for > SERVING.resting
+    """Whether the processes should be looked at closely, which takes a moment: their phase has been silent for longer than
+    resting ones may be. A ready server may be silent for days; of it only what its schedulers answer counts."""
+    if phase is Phase.READY:
+        return signs.deaf_for > SERVING.resting
+    return signs.silent_for > PATIENCE.get(phase.value, DEFAULT).resting
 
 
 def starting(phase: Phase, signs: Signs, last_line: str) -> str | None:
