@@ -48,7 +48,7 @@ def several(names: list[str] | None = None, **options: Any) -> tuple[FleetApp, d
 async def played(pilot: Pilot[None], controllers: dict[str, ScriptedController]) -> None:
     for controller in controllers.values():
         await controller.played.wait()
-    await pilot.pause(0.2)
+    await pilot.pause(0.6)  # longer than a beat
 
 
 def shown(app: FleetApp) -> list[str]:

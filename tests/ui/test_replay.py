@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from eagle3_console.recording import demonstration
 from eagle3_console.recording.player import Player
 from eagle3_console.recording.reader import Recording
 from eagle3_console.ui.keys import KEYS
@@ -160,6 +161,14 @@ async def test_a_cut_recording_says_so_and_plays(path: Path, tmp_path: Path) -> 
         assert "breaks off at" in line(app)
         assert await after(pilot, clock, 1000) == app.player.recording.seconds > 60
         assert "ended" in line(app)
+
+
+async def test_it_is_named_as_what_it_is() -> None:
+    app, _ = replay(demonstration.PATH)
+    async with app.run_test(size=(160, 35)) as pilot:
+        await pilot.pause()
+        assert "real SGLang 0.5." in line(app)
+        assert [note.message for note in app._notifications] == [app.player.recording.header.note]
 
 
 async def test_leaving_says_how_to_go_on(path: Path) -> None:

@@ -20,6 +20,7 @@ from eagle3_console.ui.widgets.dashboard import Dashboard
 from eagle3_console.ui.widgets.fleet_screen import BoxList, FleetScreen
 
 _DEFAULT = Settings()
+_BEAT = 0.25
 _ON_THE_LIST = ("help", "help_quit", "detach", "quit", "screenshot_here", "command_palette", "box", "copy")
 """Actions that mean something while no box is open; of the acts on a box only reconnecting."""
 
@@ -58,6 +59,7 @@ class FleetApp(ConsoleApp):
         keys = f"enter opens  esc comes back  {shown['reconnect']} reconnect  {shown['help']} help  {shown['detach']} detach all"
         self.list = FleetScreen(self.glyphs, self.readonly, keys)
         self._opened = False
+        self._news, self._drawn_at = True, 0.0
         self._point_at(self.boxes[0])
 
     def _box(self, host: str, controller: Controller, recorder: Recorder | None) -> OpenBox:
@@ -80,7 +82,7 @@ class FleetApp(ConsoleApp):
         for box in self.boxes:
             self.install_screen(box.dashboard, f"box-{self.boxes.index(box)}")
         self._show_list()
-        self.set_interval(1.0, self._show_list)
+        self.set_interval(_BEAT, self._beat)
 
     async def _listen(self) -> None:
         await asyncio.gather(*(self._listen_to(box) for box in self.boxes))
@@ -109,8 +111,7 @@ class FleetApp(ConsoleApp):
                 self.state = box.state
                 if self._opened:
                     self._draw()
-            if not self._opened:
-                self._show_list()
+            self._news = True
         fault = box.recorder.take(event) if box.recorder is not None else None
         if fault is not None:
             self.take_from(box, fault)
@@ -135,7 +136,13 @@ class FleetApp(ConsoleApp):
         finally:
             box.busy.discard(name)
 
+    def _beat(self) -> None:
+        """Many boxes tell something at once: the list is drawn when there is news, and once a second for its clock."""
+        if not self._opened and (self._news or self.wall() - self._drawn_at >= 1.0):
+            self._show_list()
+
     def _show_list(self) -> None:
+        self._news, self._drawn_at = False, self.wall()
         self.list.show([(box.host, box.state) for box in self.boxes], self.wall())
 
     def on_box_list_opened(self, event: BoxList.Opened) -> None:

@@ -108,6 +108,8 @@ class ReplayApp(ConsoleApp):
         """The dashboard is there: put the time line below it and begin."""
         await self.dashboard.mount(self.time_line, before="#keys")
         self.go_to(self._at)
+        if self.player.recording.header.note:
+            self.notify(self.player.recording.header.note, title="recording", timeout=8, markup=False)
         if self.player.recording.fault:
             self.notify(self.player.recording.fault, title="recording", severity="warning", timeout=10, markup=False)
         self._frame_at = self._monotonic()

@@ -59,7 +59,7 @@ class TimeLine(Widget):
         rest = width - left.cell_length - _MIN_BAR - 2
         long = words((f"{self._glyphs.warning} {fault}", "$text-warning")) if fault else words((self._note, MUTED))
         short = words(("ends early", "$text-warning")) if fault else words(("recording", MUTED))
-        right = first_that_fits([long, short, Content("")], max(0, min(rest, width // 2 + 8)))
+        right = first_that_fits([long, short, Content("")], max(0, rest))
         room = max(1, width - left.cell_length - right.cell_length - 3)
         self._bar = (left.cell_length, room)
         filled, empty = self._glyphs.bar(position / total if total else 1.0, room)
