@@ -20,9 +20,9 @@ from eagle3_remote.protocol import DoctorQuery, Facts, Gauges, decode, encode
 SOURCE = Path(str(doctor.__file__)).read_text()
 
 
-def make_python(env: Path, packages: dict[str, str]) -> Path:
+def make_python(env: Path, packages: dict[str, str], base: str = sys.executable) -> Path:
     """A virtual environment with packages that are only metadata and an importable name."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(env)], check=True)
+    subprocess.run([base, "-m", "venv", "--without-pip", str(env)], check=True)
     (site,) = env.glob("lib/python*/site-packages")
     for name, version in packages.items():
         info = site / f"{name}-{version}.dist-info"

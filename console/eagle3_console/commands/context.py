@@ -73,9 +73,11 @@ def _first_line(path: str) -> str:
     """A key from a file here.
 
     Raises:
-        UsageError: it cannot be read, or has none.
+        UsageError: it cannot be read, or by others too, or has none.
     """
     try:
+        if Path(path).expanduser().stat().st_mode & 0o077:
+            raise UsageError(f"The key file {path} can be read by others: chmod 600 {path}")
         line = (Path(path).expanduser().read_text(encoding="utf-8").splitlines() or [""])[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
