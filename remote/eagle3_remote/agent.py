@@ -1,8 +1,8 @@
 """The agent: one process a connection, speaks JSON-RPC lines on its standard streams, owns nothing.
 
 Started as ``PY -I -c "import sys; sys.path.insert(0, '<release>'); from eagle3_remote.agent import main; main()"``.
-The first line it writes is the notification ``ready``; what an rc file printed stands before it. It ends when its
-standard input ends; jobs go on.
+The first line it writes is the notification ``ready``; what an rc file printed stands before it. A second argument may
+hold the first requests, a line each. It ends when its standard input ends; jobs go on.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ from eagle3_console.link.target import parse
 from eagle3_console.session import Session
 from eagle3_console.watch import Watcher
 from eagle3_remote.extract.input import Sample
-from eagle3_remote.extract.journal import Journal, Reading
+from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.progress import Reporter
+from eagle3_remote.extract.records import Reading
 from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import ExtractSpec, ExtractState, JobState, Phase, ServerSpec, Snapshot, encode
 from tests.bench.log_fold import LOGS, work

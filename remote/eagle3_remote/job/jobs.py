@@ -6,7 +6,8 @@
                          lock       held by its supervisor rc        how it ended   stop.json  somebody asked it to end
                          secret.json  what nobody else is shown of what was started
 
-    of a server besides: seen.json, shm.json  what its processes were and used     watch.json, restarts.json  see `watchdog`
+    of a server besides: fold-*.json  what its log says, see `eagle3_remote.serverlog.checkpoint`
+                         seen.json, shm.json  what its processes were and used     watch.json, restarts.json  see `watchdog`
 """
 
 from __future__ import annotations
