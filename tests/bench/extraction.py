@@ -232,16 +232,7 @@ def main() -> int:
     for folder in (args.work, args.out):
         folder.mkdir(parents=True, exist_ok=True)
     args.out, args.work = args.out.resolve(), args.work.resolve()
-    try:
-        result = run(args)
-    except RuntimeError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    text = json.dumps(result, indent=1)
-    sys.stdout.write(text + "\n")
-    if args.json:
-        args.json.write_text(text + "\n")
-    return 0
+    return prefill.print_result(run, args)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -310,6 +310,20 @@ def add_server_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, help="where the result is written as well")
 
 
+def print_result(measure: Callable[[argparse.Namespace], dict[str, Any]], args: argparse.Namespace) -> int:
+    """Measure and print it, into the file that is named as well; the exit code."""
+    try:
+        result = measure(args)
+    except RuntimeError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    text = json.dumps(result, indent=1)
+    sys.stdout.write(text + "\n")
+    if args.json:
+        args.json.write_text(text + "\n")
+    return 0
+
+
 def main() -> int:
     """Read the command line and print the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -321,16 +335,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=32)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
-    try:
-        result = run(args)
-    except RuntimeError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    text = json.dumps(result, indent=1)
-    sys.stdout.write(text + "\n")
-    if args.json:
-        args.json.write_text(text + "\n")
-    return 0
+    return print_result(run, args)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.extract.quiet import QuietHandler, listening, serving
 
 ACTS = ("good", "late", "twice", "answered twice", "other ids", "other count", "error", "garbage", "cut off", "never")
 LATE = 1.0
@@ -27,8 +28,7 @@ class Meddler:
         self.port, self.meddle = port, meddle
         self.acts: list[str] = []
         self.release = threading.Event()
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.http.daemon_threads = True
+        self.http = listening(_handler(self))
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def forward(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
@@ -79,18 +79,13 @@ class Meddler:
         return answers
 
 
-def _handler(meddler: Meddler) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            return
-
+def _handler(meddler: Meddler) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self._pass(lambda: [meddler.forward("GET", self.path, b"")])
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+            body = self.body()
             if self.path == "/generate":
                 self._pass(lambda: meddler.generate(body))
             else:
@@ -102,26 +97,9 @@ def _handler(meddler: Meddler) -> type[BaseHTTPRequestHandler]:
             except (OSError, http.client.HTTPException):
                 answers = []
             if not answers:
-                self.close_connection = True
-                self.connection.close()
-                return
+                self.hang_up()
             for status, body in answers:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except (ConnectionError, ValueError, OSError):
-                return
-
-        def finish(self) -> None:
-            try:
-                super().finish()
-            except (ConnectionError, ValueError, OSError):
-                return
+                self.answer(status, body)
 
     return Handler
 
@@ -130,12 +108,5 @@ def _handler(meddler: Meddler) -> type[BaseHTTPRequestHandler]:
 def meddler(port: int, meddle: Meddle = lambda rid: "good") -> Iterator[Meddler]:
     """Run it before the server at `port` of this machine."""
     proxy = Meddler(port, meddle)
-    thread = threading.Thread(target=proxy.http.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(proxy.http, proxy.release):
         yield proxy
-    finally:
-        proxy.release.set()
-        proxy.http.shutdown()
-        thread.join()
-        proxy.http.server_close()

@@ -10,12 +10,12 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
 from tests.extract.made import HIDDEN, states_bytes, write_dump
+from tests.extract.quiet import QuietHandler, listening, serving
 
 ACTS = (
     *(
@@ -58,8 +58,7 @@ class StandIn:
         self.dumped: Callable[[Path], None] = lambda folder: None
         """Told of every dump before it gets its name."""
         self.release = threading.Event()
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self.http.daemon_threads = True
+        self.http = listening(_handler(self))
         self.url = f"http://127.0.0.1:{self.http.server_port}"
 
     def get(self, path: str) -> tuple[int, Any]:
@@ -110,45 +109,23 @@ class StandIn:
         building.rename(folder)
 
 
-def _handler(standin: StandIn) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-            return
-
+def _handler(standin: StandIn) -> type[QuietHandler]:
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self._answer(None if standin.down else standin.get(self.path))
+            self._say(None if standin.down else standin.get(self.path))
 
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            body = json.loads(self.body())
             if standin.down or self.path != "/generate":
-                self._answer(None if standin.down else (200, {}))
+                self._say(None if standin.down else (200, {}))
             else:
-                self._answer(standin.generate(body))
+                self._say(standin.generate(body))
 
-        def _answer(self, answer: tuple[int, Any] | None) -> None:
+        def _say(self, answer: tuple[int, Any] | None) -> None:
             if answer is None:
-                self.close_connection = True
-                self.connection.close()
-                return
-            body = json.dumps(answer[1]).encode()
-            self.send_response(answer[0])
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except (ConnectionError, ValueError, OSError):
-                return
-
-        def finish(self) -> None:
-            try:
-                super().finish()
-            except (ConnectionError, ValueError, OSError):
-                return
+                self.hang_up()
+            else:
+                self.answer(answer[0], json.dumps(answer[1]).encode())
 
     return Handler
 
@@ -157,12 +134,5 @@ def _handler(standin: StandIn) -> type[BaseHTTPRequestHandler]:
 def standin(work: Path, behave: Behave = lambda ids, attempt: "good") -> Iterator[StandIn]:
     """Run the stand-in."""
     server = StandIn(work, behave)
-    thread = threading.Thread(target=server.http.serve_forever, args=(0.05,))
-    thread.start()
-    try:
+    with serving(server.http, server.release):
         yield server
-    finally:
-        server.release.set()
-        server.http.shutdown()
-        thread.join()
-        server.http.server_close()

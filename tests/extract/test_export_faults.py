@@ -31,7 +31,7 @@ from eagle3_remote.protocol import (
 )
 from tests.box.client import AgentProcess, Answered, agent, make_release, until
 from tests.e2e.conftest import console
-from tests.extract import exports
+from tests.extract import exports, filling
 from tests.extract.conftest import Real
 from tests.extract.filling import fill
 from tests.extract.jobs import PATHS, ROOT
@@ -76,16 +76,8 @@ def test_where_no_link_is_possible_it_is_a_checked_copy(
 
 @pytest.fixture
 def small_disk(tmp_path: Path, needs: Callable[[bool, str], None]) -> Iterator[Path]:
-    """A real file system of 64 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    needs(os.geteuid() == 0, "mounting a small tmpfs needs root")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", path], capture_output=True, text=True)
-    needs(mounted.returncode == 0, f"mounting a small tmpfs: {mounted.stderr.strip()}")
-    try:
+    with filling.small_disk_at(tmp_path / "small", "64m", needs) as path:
         yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 @pytest.mark.parametrize("form", ["speculators-v1", "speculators"])

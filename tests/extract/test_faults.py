@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import sqlite3
 import subprocess
@@ -188,16 +187,8 @@ def _with(spec: ExtractSpec, more: dict[str, object]) -> ExtractSpec:
 
 @pytest.fixture
 def small_disk(tmp_path: Path, needs: Callable[[bool, str], None]) -> Iterator[Path]:
-    """A real file system of 24 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    needs(os.geteuid() == 0, "mounting a small tmpfs needs root")
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "none", path], capture_output=True, text=True)
-    needs(mounted.returncode == 0, f"mounting a small tmpfs: {mounted.stderr.strip()}")
-    try:
+    with filling.small_disk_at(tmp_path / "small", "24m", needs) as path:
         yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
 
 
 def test_a_disk_that_fills_up_pauses_and_goes_on_by_itself(tmp_path: Path, python: Path, small_disk: Path) -> None:
@@ -207,7 +198,7 @@ def test_a_disk_that_fills_up_pauses_and_goes_on_by_itself(tmp_path: Path, pytho
 
         def behave(ids: list[int], attempt: int) -> str:
             if ids[0] == 6 and not filler.exists():
-                fill(filler)
+                filling.fill_to_the_last(filler)
             return "good"
 
         server.behave = behave
@@ -222,16 +213,6 @@ def test_a_disk_that_fills_up_pauses_and_goes_on_by_itself(tmp_path: Path, pytho
             assert process.wait(60) == 0, (run_dir / "out.log").read_text()
         holds(small_disk / "out", IDS)
         assert jobs.verify(python, small_disk / "out").ok
-
-
-def fill(path: Path) -> None:
-    """Take every free byte of the file system."""
-    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 65536)
-    with contextlib.suppress(OSError), path.open("ab", buffering=0) as file:
-        while True:
-            file.write(b"x")
 
 
 def test_too_little_space_is_refused_before_anything_is_sent(tmp_path: Path, python: Path, small_disk: Path) -> None:
@@ -266,7 +247,7 @@ def test_where_sqlite_only_says_i_o_error_the_disk_is_asked(small_disk: Path) ->
     path, error = str(small_disk / "journal.sqlite3"), sqlite3.OperationalError("disk I/O error")
     raise_if_full(error, path)
     assert list(small_disk.iterdir()) == []
-    fill(small_disk / "filler")
+    filling.fill_to_the_last(small_disk / "filler")
     with pytest.raises(OSError, match="No space left"):
         raise_if_full(error, path)
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
@@ -276,7 +257,7 @@ def test_by_hand_a_full_disk_is_a_sentence(
     tmp_path: Path, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ds.prepare(str(small_disk / "out"))
-    fill(small_disk / "filler")
+    filling.fill_to_the_last(small_disk / "filler")
     with standin(tmp_path) as server:
         words = {
             "--server-url": server.url,

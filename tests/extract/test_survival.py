@@ -33,8 +33,8 @@ from eagle3_remote.protocol import (
     encode,
 )
 from tests.box.client import AgentProcess, Answered, make_release, until
+from tests.extract.filling import fill_to_the_last, small_disk_at
 from tests.extract.meddler import ACTS, meddler
-from tests.extract.test_faults import fill
 from tests.patch.servers import free_port
 
 REFERENCE = Path(__file__).resolve().parents[1] / "reference" / "compare_dataset.py"
@@ -49,18 +49,11 @@ TUNING = "min_timeout=4,dump_timeout=4,poll=0.1,sweep_every=1,server_wait=150"
 @pytest.fixture
 def disks(tmp_path: Path, needs: Callable[[bool, str], None]) -> Iterator[tuple[Path, Path]]:
     """Two real file systems: 64 MB for dumps, as a container's /dev/shm has them, and 150 MB for the output."""
-    needs(os.geteuid() == 0, "mounting small file systems needs root")
-    with contextlib.ExitStack() as stack:
-        places = []
-        for name, size in (("dumps", "64m"), ("output", "150m")):
-            place = tmp_path / name
-            place.mkdir()
-            argv = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)]
-            mounted = subprocess.run(argv, capture_output=True, text=True)
-            needs(mounted.returncode == 0, f"mounting a small tmpfs: {mounted.stderr.strip()}")
-            stack.callback(subprocess.run, ["umount", "-l", str(place)], check=True)
-            places.append(place)
-        yield places[0], places[1]
+    with (
+        small_disk_at(tmp_path / "dumps", "64m", needs) as dumps,
+        small_disk_at(tmp_path / "output", "150m", needs) as out,
+    ):
+        yield dumps, out
 
 
 class Box:
@@ -190,7 +183,7 @@ def suffer(box: Box, spec: ExtractSpec, filler: Path) -> None:
     after(box, 150)
     kill_one(box, leader=True)
     after(box, 250)
-    fill(filler)
+    fill_to_the_last(filler)
     until(lambda: "goes on by itself when there is space" in box.extraction().sentence, 60)
     assert box.extraction().state is ExtractState.PAUSED
     kill_extraction(box, 0)
