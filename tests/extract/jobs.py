@@ -32,9 +32,12 @@ def prepare(run_dir: Path, spec: ExtractSpec) -> Path:
     return run_dir
 
 
-def start(python: Path, *run_dirs: Path, tuning: str | None = None) -> subprocess.Popen[bytes]:
-    """Start the job; several run directories are done one after another in one process. The log goes to the first's out.log."""
-    code = CODE.format(module="__main__") + (PLAIN if tuning is None else TUNED.format(tuning=tuning))
+def start(python: Path, *run_dirs: Path, tuning: str | None = None, before: str = "") -> subprocess.Popen[bytes]:
+    """Start the job; several run directories are done one after another in one process. The log goes to the first's out.log.
+
+    `before` is run first.
+    """
+    code = CODE.format(module="__main__") + before + (PLAIN if tuning is None else TUNED.format(tuning=tuning))
     with (run_dirs[0] / "out.log").open("ab") as log:
         argv = [str(python), "-u", "-c", code, *map(str, run_dirs)]
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
@@ -87,9 +90,9 @@ def is_finished(now: ExtractStatus) -> bool:
 
 
 @contextlib.contextmanager
-def running(python: Path, run_dir: Path, tuning: str = QUICK) -> Iterator[subprocess.Popen[bytes]]:
+def running(python: Path, run_dir: Path, tuning: str = QUICK, before: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """A job that does not outlive a test that failed."""
-    process = start(python, run_dir, tuning=tuning)
+    process = start(python, run_dir, tuning=tuning, before=before)
     try:
         yield process
     finally:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
@@ -74,6 +75,20 @@ def main(argv: Sequence[str], tuning: Tuning | None = None) -> int:
     except ExtractionError as error:
         reporter.enter(ExtractState.FAILED, str(error))
         return error.exit_code
+    except sqlite3.DatabaseError as error:
+        say(traceback.format_exc())
+        what = "cannot be used" if isinstance(error, sqlite3.OperationalError) else "is damaged"
+        reporter.enter(
+            ExtractState.FAILED,
+            f"The journal of {spec.out} {what}: {error}. What is stored stays. Put back a copy of .eagle3/journal.sqlite3 there, or "
+            "choose another --out.",
+        )
+        return EXIT_NOT_FIT
+    except OSError as error:
+        say(traceback.format_exc())
+        text = f"{spec.out} cannot be written: {error}. What is stored stays; start the extraction again when it can."
+        reporter.enter(ExtractState.FAILED, text)
+        return EXIT_NOT_FIT
     except Exception as error:
         say(traceback.format_exc())
         reporter.enter(

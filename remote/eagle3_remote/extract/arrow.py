@@ -5,6 +5,7 @@ Written with pyarrow alone. ``_format_type: torch`` is what speculators' ``Arrow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -38,7 +39,8 @@ def write(dataset: Dataset, rows: Iterable[Sample], fingerprint: str) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError:
-        os.unlink(tmp)
+        with contextlib.suppress(OSError):
+            os.unlink(tmp)
         raise
     os.replace(tmp, os.path.join(dataset.root, ARROW_FILE))
     info = {"citation": "", "description": "", "features": FEATURES, "homepage": "", "license": ""}

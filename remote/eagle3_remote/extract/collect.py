@@ -20,7 +20,7 @@ from typing import Protocol
 from eagle3_patch import layout
 from eagle3_remote.extract.checks import Checked, unreadable
 from eagle3_remote.extract.errors import SampleFailure
-from eagle3_remote.extract.scan import Read, read_once
+from eagle3_remote.extract.scan import Read, SourceLost, read_once
 from eagle3_remote.extract.statesfile import Header, read_header
 
 TMP_PREFIX = ".tmp-"
@@ -54,6 +54,21 @@ def row_of(name: str) -> int | None:
 def is_full(error: OSError) -> bool:
     """No space or no quota: worth waiting for."""
     return error.errno in _FULL
+
+
+def waited_for(error: OSError, dataset: str, so: str = "") -> str | None:
+    """The sentence for what passes by itself: no space, or a journal that another program holds. `None`: it does not pass.
+
+    Args:
+        so: what that means for now, after a comma.
+    """
+    if is_full(error):
+        return f"Paused: {dataset} is full{so}. It goes on by itself when there is space."
+    if error.errno == errno.EBUSY:
+        return (
+            f"Paused: another program holds the journal of {dataset}{so}. It goes on by itself when that lets go of it."
+        )
+    return None
 
 
 async def wait_for_dump(folder: str, timeout: float, check_server: Callable[[], Awaitable[None]]) -> None:
@@ -145,12 +160,14 @@ def stage(folder: str, states_dir: str, row: int, check: Check | None, *, rename
             raise unreadable(folder, error) from None
         if check is not None:
             check.open(folder, header)
-        if rename:
-            read = read_once(fd, header, None, None if check is None else check.rows)
-            path = source
-        else:
-            path = os.path.join(states_dir, f"{TMP_PREFIX}{row}")
-            read = _copy(fd, header, path, check)
+        path = source if rename else os.path.join(states_dir, f"{TMP_PREFIX}{row}")
+        try:
+            if rename:
+                read = read_once(fd, header, None, None if check is None else check.rows)
+            else:
+                read = _copy(fd, header, path, check)
+        except SourceLost as error:
+            raise unreadable(folder, error) from None
         try:
             checked = None if check is None else check.close(read.ids)
         except SampleFailure:
@@ -237,10 +254,10 @@ def sweep(dump_dir: str, runs: list[str], keep: set[str], names: list[str] | Non
 
 
 def listed(dump_dir: str) -> list[str]:
-    """The names in a dump directory; none where it is gone."""
+    """The names in a dump directory; none where it is gone or cannot be looked into."""
     try:
         return os.listdir(dump_dir)
-    except FileNotFoundError:
+    except OSError:
         return []
 
 

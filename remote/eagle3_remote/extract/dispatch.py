@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from eagle3_remote.extract import space
+from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.lane import Lane, spread
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.records import Entry
@@ -35,7 +36,7 @@ class Dispatcher:
         """What to do now; `busy`: samples are under way.
 
         Raises:
-            ExtractionError: what ended the reading of the input early.
+            ExtractionError: what ended the reading of the input early, or the output is gone.
         """
         present = [lane for lane in self._lanes if lane.there]
         if not present:
@@ -62,7 +63,14 @@ class Dispatcher:
         # A dump on the output's own file system has taken its space there already.
         owed = sum(one.budget.bytes - (one.budget.written if one.rename else 0) for one in self._lanes)
         root = self._plan.dataset.root
-        why = space.output_full(space.room(root), owed, size, root) or lane.room(size)
+        try:
+            where = space.room(root)
+        except OSError as error:
+            raise ExtractionError(
+                f"The output {root} cannot be looked at: {error.strerror}. Start the extraction again when it is there; what is "
+                "stored stays."
+            ) from None
+        why = space.output_full(where, owed, size, root) or lane.room(size)
         if why is None:
             return Next(self._window.take(), lane)
         # While work of ours is on its way out, the space may be ours and come back by itself.

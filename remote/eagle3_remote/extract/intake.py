@@ -23,10 +23,16 @@ class Intake(JournalFile):
         return Reading(**(self.get("reading") or {}))
 
     def clear_samples(self) -> None:
-        """Forget what was read, to begin anew."""
+        """Forget what was read, to read it anew."""
         with self._writing() as db:
             db.execute("DELETE FROM samples")
-            db.execute("DELETE FROM meta")
+            db.execute("DELETE FROM meta WHERE key = 'reading'")
+
+    def forget(self) -> None:
+        """Begin anew, with other settings: nothing stays but whose dumps may still lie about."""
+        with self._writing() as db:
+            db.execute("DELETE FROM samples")
+            db.execute("DELETE FROM meta WHERE key != 'runs'")
 
     def add(self, items: Iterable[tuple[Sample | Bad, int]], reading: Reading, *, ordered: bool) -> None:
         """Add what was read, each with its sample's offset in ``samples.bin``, and how far that is.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import sqlite3
 import threading
@@ -24,6 +25,8 @@ CREATE INDEX IF NOT EXISTS waiting ON samples(attempts, row) WHERE state = 'wait
 CREATE INDEX IF NOT EXISTS moving ON samples(row) WHERE target IS NOT NULL;
 """
 FORMAT = 2
+PATIENCE = 60.0
+"""Seconds that a change waits for another program to let go of the file."""
 _CHUNK = 20_000
 """Rows changed in one transaction where the whole table is gone through."""
 
@@ -32,14 +35,16 @@ class JournalFile:
     """One connection, which several threads may use.
 
     Raises:
-        OSError: ENOSPC or EDQUOT where the disk or the quota is full: nothing of the change was kept, and it may be tried again.
+        OSError: ENOSPC or EDQUOT where the disk or the quota is full, EBUSY where another program holds the file: nothing of the
+            change was kept, and it may be tried again.
         sqlite3.Error: the file is damaged.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, patience: float | None = None) -> None:
         self._path = path
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+        timeout = PATIENCE if patience is None else patience
+        self._db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
         with self._writing():
             for statement in _SCHEMA.split(";"):
                 self._db.execute(statement)
@@ -62,6 +67,8 @@ class JournalFile:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 if isinstance(error, sqlite3.OperationalError):
+                    if "database is locked" in str(error):
+                        raise OSError(errno.EBUSY, f"another program holds {self._path}") from None
                     raise_if_full(error, self._path)
                 raise
 

@@ -51,7 +51,13 @@ class Lane:
 
     def room(self, size: int) -> str | None:
         """`None`: its dump directory takes one more sample of `size` bytes. Else a sentence that says why not."""
-        where = space.room(self.dump_dir)
+        try:
+            where = space.room(self.dump_dir)
+        except OSError as error:
+            return (
+                f"Paused: the dump directory {self.dump_dir} cannot be looked at ({error.strerror}). "
+                "It goes on by itself when it is there again."
+            )
         fits = space.dump_fits(where, self.budget.written, self.budget.bytes, size, self._was_full)
         self._was_full = not fits
         return None if fits else space.dump_full(where, self.dump_dir)

@@ -151,7 +151,7 @@ def open_journal(plan: Plan) -> Journal:
         )
     if wrong is not None:
         say(f"Nothing was stored yet under the earlier settings ({wrong}): beginning anew.")
-        journal.clear_samples()
+        journal.forget()
     if kept is None or wrong is not None:
         journal.put("identity", asked)
         journal.put("begun_at", time.time())
@@ -175,6 +175,8 @@ def feeder_of(plan: Plan, reporter: Reporter) -> Feeder:
 
 def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     """Settle what an earlier run left, and load the counters. Blocking."""
+    if journal.reading().refused:
+        journal.clear_samples()  # read anew
     settled = ds.settle(plan.dataset, journal, plan.shape.layers, plan.shape.hidden_size)
     journal.requeue()
     refused = journal.refuse_longer(plan.rules)

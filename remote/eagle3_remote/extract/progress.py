@@ -12,7 +12,6 @@ import threading
 import time
 
 from eagle3_remote.extract import history
-from eagle3_remote.extract.collect import is_full
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.meter import Meter
 from eagle3_remote.extract.records import Counts
@@ -20,6 +19,8 @@ from eagle3_remote.extract.space import gigabytes
 from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, encode
 
 _LOG_EVERY = 10.0
+_PATIENCE = 0.2
+"""Seconds: everything else waits meanwhile."""
 
 
 def say(text: str) -> None:
@@ -144,7 +145,7 @@ class Reporter:
         )
 
     def _keep(self) -> None:
-        """Tell the journal; where it has no space, it is told later."""
+        """Tell the journal; where it has no space or is held by others, it is told later."""
         if self._first is None:
             return
         now, first = self.counts, self._first
@@ -160,13 +161,10 @@ class Reporter:
         )
         try:
             # A connection of its own: the last word comes when the run has closed its journal.
-            with contextlib.closing(Journal(self._journal)) as journal:
+            with contextlib.closing(Journal(self._journal, _PATIENCE)) as journal:
                 history.keep(journal, record)
-        except sqlite3.OperationalError:  # on a full disk its files beside the journal cannot even be made
+        except (OSError, sqlite3.OperationalError):  # on a full disk its files beside the journal cannot even be made
             return
-        except OSError as error:
-            if not is_full(error):
-                raise
 
     def write(self) -> None:
         """progress.json by tmp + rename. It is for looking only, so a full disk does not end the run."""

@@ -8,13 +8,14 @@ first sample is on its way after the first hundred lines. Two things need all of
 from __future__ import annotations
 
 import dataclasses
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from eagle3_remote.extract import spool
-from eagle3_remote.extract.collect import is_full
+from eagle3_remote.extract.collect import waited_for
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Bad, Rules, Sample, parse
 from eagle3_remote.extract.journal import Journal
@@ -96,8 +97,8 @@ class Feeder:
         self._error: BaseException | None = None
         self._done = False
         self._progress = Progress()
-        self.waiting_for_space = False
-        """The output's file system is full; it goes on by itself."""
+        self.waits = ""
+        """Why it does not go on just now, which passes by itself."""
         self._thread = threading.Thread(target=self._run, name="feeder")
 
     @property
@@ -159,7 +160,7 @@ class Feeder:
         if not self._enough(reading):
             self._read_on(journal, reading)
         if self._order.whole_first:
-            self._give_rows(journal)
+            self._when_it_passes(lambda: self._give_rows(journal))
         if not journal.has_samples():
             counts, first = journal.counts(), journal.problems(1)
             said = f", first {self._source.unit} {first[0][0]}: {first[0][3]}" if first else ""
@@ -184,10 +185,10 @@ class Feeder:
 
     def _read_on(self, journal: Journal, reading: Reading) -> None:
         sizes = [size for size, _ in self._source.stat()]
-        samples = spool.Writer(self._samples, reading.spool)
+        samples = self._when_it_passes(lambda: spool.Writer(self._samples, reading.spool))
         seen = Seen(self._samples + ".seen")
         try:
-            self._when_there_is_space(lambda: seen.remember(self._read_before(journal, reading.number)))
+            self._when_it_passes(lambda: seen.remember(self._read_before(journal, reading.number)))
             began = time.monotonic()
             for batch, position in self._batches(reading):
                 reading = self._keep(journal, samples, seen, batch, dataclasses.replace(reading, **position))
@@ -271,8 +272,8 @@ class Feeder:
             refused = f"{len(faults)} of the first {len(batch)} samples of {self._source.path} are bad, first {self._said(faults[0])}."
         reading = dataclasses.replace(reading, spool=end, refused=bool(refused), fraction=self._progress.fraction)
         ordered = not self._order.whole_first and not refused
-        self._when_there_is_space(lambda: samples.append(b"".join(records)))
-        self._when_there_is_space(lambda: journal.add(placed, reading, ordered=ordered))
+        self._when_it_passes(lambda: samples.append(b"".join(records)))
+        self._when_it_passes(lambda: journal.add(placed, reading, ordered=ordered))
         if refused:
             raise ExtractionError(refused)
         waiting = [item for item in batch if isinstance(item, Sample)] if ordered else []
@@ -295,10 +296,8 @@ class Feeder:
         """This shard's part of the batch with repeated ids counted, and refused where that is asked."""
         found = [sample for sample in map(_sample_in, batch) if sample is not None]
         named = [sample for sample in found if sample.sample_id is not None]
-        first_ids = self._when_there_is_space(lambda: seen.add((one.fingerprint, one.line) for one in found))
-        first_names = self._when_there_is_space(
-            lambda: seen.add((name_of(one.sample_id or ""), one.line) for one in named)
-        )
+        first_ids = self._when_it_passes(lambda: seen.add((one.fingerprint, one.line) for one in found))
+        first_names = self._when_it_passes(lambda: seen.add((name_of(one.sample_id or ""), one.line) for one in named))
         own = self._order.shard.has
         repeats = {
             sample.line: first
@@ -322,16 +321,18 @@ class Feeder:
             for item in batch
         ], reading
 
-    def _when_there_is_space(self, change: Callable[[], T]) -> T:
+    def _when_it_passes(self, change: Callable[[], T]) -> T:
         while True:
             try:
                 done = change()
-                self.waiting_for_space = False
+                self.waits = ""
                 return done
             except OSError as error:
-                if not is_full(error):
+                place = os.path.dirname(os.path.dirname(self._journal_path))
+                why = waited_for(error, place, ", the input cannot be read on")
+                if why is None:
                     raise
-            self.waiting_for_space = True
+                self.waits = why
             if self._stop.wait(_FULL_WAIT):
                 raise _Stopped
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from eagle3_remote.extract import arrow, manifest, probes, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.client import Client, ServerAway
-from eagle3_remote.extract.collect import is_full, sweep
+from eagle3_remote.extract.collect import sweep, waited_for
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_INCOMPLETE, EXIT_SERVER, ExtractionError
 from eagle3_remote.extract.flow import Flow
 from eagle3_remote.extract.journal import Journal
@@ -189,12 +189,10 @@ async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter
 
 def _say_whether_it_waits(plan: Plan, feeder: Feeder, reporter: Reporter) -> None:
     """Before anything is sent nobody else notices that the output is full."""
-    full = (
-        f"Paused: {plan.dataset.root} is full, the input cannot be read on. It goes on by itself when there is space."
-    )
-    if feeder.waiting_for_space and reporter.state is ExtractState.PLANNING:
-        reporter.enter(ExtractState.PAUSED, full)
-    elif not feeder.waiting_for_space and reporter.sentence == full:
+    why = feeder.waits
+    if why and reporter.state is ExtractState.PLANNING:
+        reporter.enter(ExtractState.PAUSED, why)
+    elif not why and reporter.state is ExtractState.PAUSED and ", the input cannot be read on" in reporter.sentence:
         reporter.enter(ExtractState.PLANNING, "Reading the input.")
 
 
@@ -208,13 +206,12 @@ async def _finish(run_dir: str, plan: Plan, journal: Journal, reporter: Reporter
             await asyncio.to_thread(_make_whole, run_dir, plan, journal)
             return True
         except OSError as error:
-            if not is_full(error):
+            why = waited_for(error, plan.dataset.root)
+            if why is None:
                 raise ExtractionError(f"Finishing {plan.dataset.root} failed: {error}. What is stored stays.") from None
         if stop.asked:
             return False
-        reporter.enter(
-            ExtractState.PAUSED, f"Paused: {plan.dataset.root} is full. It goes on by itself when there is space."
-        )
+        reporter.enter(ExtractState.PAUSED, why)
         await asyncio.sleep(1)
 
 

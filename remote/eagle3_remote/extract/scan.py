@@ -49,6 +49,10 @@ class Fault:
     reason: str
 
 
+class SourceLost(OSError):
+    """The file that is read failed, not the one that is written."""
+
+
 def read_once(source: int, header: Header, target: int | None, rows: Callable[[int, memoryview], None] | None) -> Read:
     """Read the whole file once, and on the way write it to `target` and show `rows` every piece of the hidden states.
 
@@ -57,7 +61,8 @@ def read_once(source: int, header: Header, target: int | None, rows: Callable[[i
         rows: called with the first token's index of each piece and its bytes, whole tokens of [layers, hidden].
 
     Raises:
-        OSError: reading or writing failed, or the file is shorter than its header says.
+        SourceLost: reading failed, or the file is shorter than its header says.
+        OSError: writing failed.
     """
     token = header.shape[1] * header.shape[2] * ITEM_BYTES[header.dtype]
     step = max(1, PIECE // token) * token
@@ -81,9 +86,12 @@ def read_once(source: int, header: Header, target: int | None, rows: Callable[[i
 def _fill(source: int, piece: memoryview, at: int) -> None:
     done = 0
     while done < len(piece):
-        got = os.preadv(source, [piece[done:]], at + done)
+        try:
+            got = os.preadv(source, [piece[done:]], at + done)
+        except OSError as error:
+            raise SourceLost(error.errno, error.strerror) from None
         if got == 0:
-            raise OSError(errno.EIO, "the file became shorter while it was read")
+            raise SourceLost(errno.EIO, "the file became shorter while it was read")
         done += got
 
 

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from eagle3_remote.extract.collect import sync_dir
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Sample
 
@@ -43,7 +44,10 @@ class Writer:
     """
 
     def __init__(self, path: str, end: int) -> None:
+        new = not os.path.exists(path)
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if new:
+            sync_dir(os.path.dirname(path))
         self.end = end
         """Where the next record begins."""
 

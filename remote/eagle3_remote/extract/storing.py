@@ -83,19 +83,20 @@ class Storer:
                 self._staged.append((dump, staged))
                 return staged
             except OSError as error:
-                if not collect.is_full(error):
+                why = self._passes(error)
+                if why is None:
                     raise ExtractionError(f"Storing row {row} in {states} failed: {error}.") from None
             if self.ending:
                 await self.note(lambda: self._journal.set_state(dump.entry.line, WAITING))
                 return None
-            await self._pause_full()
+            await self._pause(why)
 
     async def ask(self, question: Callable[[], T]) -> T:
         """Ask the journal, after what was noted before."""
         return await self._on(self._scribe, question)
 
     async def note(self, change: Callable[[], None]) -> None:
-        """Change the journal, waiting for space as long as it takes: it lies on the output's file system.
+        """Change the journal, waiting as long as it takes for space (it lies on the output's file system) and for who else holds it.
 
         Raises:
             ExtractionError: ended while waiting. The files decide at the next start, so nothing is lost.
@@ -104,14 +105,17 @@ class Storer:
             try:
                 return await self._on(self._scribe, change)
             except OSError as error:
-                if not collect.is_full(error) or self.ending:
+                why = self._passes(error)
+                if why is None or self.ending:
                     text = f"The journal in {self._plan.dataset.ours} cannot be written: {error}."
                     raise ExtractionError(text) from None
-            await self._pause_full()
+            await self._pause(why)
 
-    async def _pause_full(self) -> None:
-        text = f"Paused: {self._plan.dataset.root} is full. It goes on by itself when there is space."
-        self._reporter.enter(ExtractState.PAUSED, text)
+    def _passes(self, error: OSError) -> str | None:
+        return collect.waited_for(error, self._plan.dataset.root)
+
+    async def _pause(self, why: str) -> None:
+        self._reporter.enter(ExtractState.PAUSED, why)
         await asyncio.sleep(self._tuning.poll)
 
     async def commit_until_closed(self) -> None:
@@ -135,8 +139,9 @@ class Storer:
         synced = await asyncio.gather(
             *(self._on(self._syncers, functools.partial(_sync, staged)) for _, staged in batch)
         )
-        good = [pair for pair, error in zip(batch, synced, strict=True) if error is None]
-        await self._name_all([staged for _, staged in good])
+        failed = {staged.row: error for (_, staged), error in zip(batch, synced, strict=True) if error is not None}
+        failed |= await self._name_all([staged for _, staged in batch if staged.row not in failed])
+        good = [(dump, staged) for dump, staged in batch if staged.row not in failed]
         now = time.time()
         files = [
             StoredFile(dump.entry.line, staged.row, staged.copied.bytes, staged.copied.crc32, now)
@@ -145,43 +150,49 @@ class Storer:
         await self.note(lambda: self._journal.set_stored(files))
         for dump, staged in good:
             self._reporter.moved(stored=1, tokens=dump.entry.tokens, bytes_=staged.copied.bytes)
-        for (dump, _), error in zip(batch, synced, strict=True):
-            if error is not None:
-                await self._not_written(dump, error)
+        for dump, staged in batch:
+            if staged.row in failed:
+                await self._not_written(dump, failed[staged.row])
         folders = [dump.folder for dump, _ in batch]
         await self._on(self._syncers, lambda: collect.remove_dumps(folders))
         for dump, _ in batch:
             dump.release()
 
-    async def _name_all(self, staged: list[Staged]) -> None:
-        """A directory may need a block of its own for a new name: waits for it."""
-        left = list(staged)
+    async def _name_all(self, staged: list[Staged]) -> dict[int, OSError]:
+        """A directory may need a block of its own for a new name: waits for it. Returns why rows are not named."""
+        left, gone = list(staged), dict[int, OSError]()
         while True:
             try:
-                return await self._on(self._syncers, lambda: self._name(left))
+                await self._on(self._syncers, lambda: self._name(left, gone))
+                return gone
             except OSError as error:
-                if not collect.is_full(error) or self.ending:
+                why = self._passes(error)
+                if why is None or self.ending:
                     text = f"Naming files in {self._plan.dataset.states} failed: {error}."
                     raise ExtractionError(text) from None
-            await self._pause_full()
+            await self._pause(why)
 
-    def _name(self, left: list[Staged]) -> None:
+    def _name(self, left: list[Staged], gone: dict[int, OSError]) -> None:
         """What has its name is taken from the list: the next try goes on with the rest."""
         while left:
-            collect.name(left[-1], self._plan.dataset.states)
+            try:
+                collect.name(left[-1], self._plan.dataset.states)
+            except FileNotFoundError as error:
+                gone[left[-1].row] = error
             left.pop()
         collect.sync_dir(self._plan.dataset.states)
 
     async def _not_written(self, dump: Dump, error: OSError) -> None:
-        """Once an fsync failed, the file's pages are not to be trusted: the sample is extracted again."""
-        if not collect.is_full(error):
+        """Once an fsync failed, the file's pages are not to be trusted: the sample is extracted again.
+
+        So is one that somebody took away: with `Dump.rename` its file lies in the dump directory until it has its name.
+        """
+        taken = isinstance(error, FileNotFoundError)
+        if not collect.is_full(error) and not taken:
             text = f"Storing row {dump.entry.row} in {self._plan.dataset.states} failed: {error}."
             raise ExtractionError(text) from None
-        await self.note(
-            lambda: self._journal.set_failed(
-                dump.entry.line, WAITING, "output-full", f"it could not be written: {error}"
-            )
-        )
+        kind, why = ("dump-missing", "it was taken away") if taken else ("output-full", "it could not be written")
+        await self.note(lambda: self._journal.set_failed(dump.entry.line, WAITING, kind, f"{why}: {error}"))
 
     async def _on(self, threads: concurrent.futures.Executor, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
