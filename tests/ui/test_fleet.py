@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,13 @@ async def test_keys_act_on_the_box_that_is_open_and_on_none_in_the_list() -> Non
 
 async def test_what_goes_wrong_is_told_to_the_box_it_was_done_on() -> None:
     app, controllers = several()
-    controllers["root@gpu-a"].fault = RuntimeError("no rows came back")
+    gate = asyncio.Event()
+
+    async def slow() -> None:
+        await gate.wait()
+        raise RuntimeError("no rows came back")
+
+    controllers["root@gpu-a"].probe = slow  # type: ignore[method-assign]
     async with app.run_test(size=(120, 35)) as pilot:
         await played(pilot, controllers)
         await pilot.press("enter")
@@ -127,6 +134,9 @@ async def test_what_goes_wrong_is_told_to_the_box_it_was_done_on() -> None:
         await pilot.press("t")
         await pilot.press("escape", "down", "enter")
         await pilot.pause()
+        assert app.target == "root@gpu-b"
+        gate.set()
+        await pilot.pause(0.2)
         assert "probe: no rows came back" in app.boxes[0].state.alerts[-1].text
         assert not [alert for alert in app.boxes[1].state.alerts if "no rows" in alert.text]
 
