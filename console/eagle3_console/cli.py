@@ -19,6 +19,7 @@ from eagle3_console.arguments import (
     explain,
     export,
     extract,
+    init,
     jobs,
     merge,
     options,
@@ -102,6 +103,7 @@ def build_parser() -> tuple[argparse.ArgumentParser, frozenset[str]]:
     options.extra_key(run)
     options.watch(run, default=True)
     sub.add_parser("doctor", parents=[link, output, plan], help="look at the box, change nothing")
+    init.add(sub, link, output, plan)
     sub.add_parser("deploy", parents=[link, output], help="put this console's box side on the box")
     server.add(sub, link, output, plan)
     extract.add(sub, link, output, plan)

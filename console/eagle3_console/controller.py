@@ -24,6 +24,7 @@ from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
 from eagle3_console.link.errors import LinkError
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
+from eagle3_console.setup.work import SetupWork
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.work_watch import WorkWatch
 from eagle3_remote.protocol import ControlReport, ExtractWish, Snapshot, StopReport, VerifyReport
@@ -75,6 +76,26 @@ class SessionController:
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
             await self._flow.session.leave()
+
+    @property
+    def setup_box(self) -> SetupWork:
+        """Who answers the set-up's questions."""
+        return SetupWork(self._flow.session, self._flow.session.where)
+
+    @property
+    def plan(self) -> Plan:
+        """What the keys go by."""
+        return self._plan
+
+    def adopt(self, plan: Plan) -> None:
+        """Let the keys go by another plan from now on."""
+        self._plan = self._flow.plan = plan
+
+    async def run_all(self) -> str:
+        """Everything from the doctor to the report, as ``run`` does it."""
+        self._fill_plan()
+        self._need("model", "data", "out")
+        return report.run_markdown(await self._flow.run())
 
     async def deploy(self) -> None:
         """Put the release on the box."""

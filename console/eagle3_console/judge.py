@@ -64,10 +64,10 @@ def choose_python(facts: Facts, plan: Plan) -> str:
     finding = _python(facts, plan)
     if finding.level == FAIL:
         raise BoxNotFit(f"{finding.sentence} {finding.cure}".strip())
-    return _meant(facts)[0].path
+    return meant(facts)[0].path
 
 
-def _meant(facts: Facts) -> list[PythonFact]:
+def meant(facts: Facts) -> list[PythonFact]:
     """The Pythons with SGLang; where somebody already uses one, that one alone is meant."""
     able = [python for python in facts.pythons if python.sglang]
     for sign in (("--python",), ("running server", "VIRTUAL_ENV")):
@@ -77,7 +77,7 @@ def _meant(facts: Facts) -> list[PythonFact]:
 
 
 def _python(facts: Facts, plan: Plan) -> Finding:
-    meant = _meant(facts)
+    able = meant(facts)
     if plan.python:
         asked = next((p for p in facts.pythons if p.found_by == "--python"), None)
         if asked is None or asked.error:
@@ -88,16 +88,16 @@ def _python(facts: Facts, plan: Plan) -> Finding:
         if not asked.sglang:
             cure = f"Install it there ({plan.python} -m pip install sglang) or name another Python with --python."
             return Finding(FAIL, "python", f"{plan.python} on {facts.host} has no SGLang.", cure)
-    if not meant:
+    if not able:
         looked = ", ".join(facts.looked_in) or "nowhere"
         sentence = f"No Python with SGLang was found on {facts.host}; looked in {looked}."
         return Finding(FAIL, "python", sentence, "Name it with --python /path/to/python.")
-    if len(meant) > 1:
-        names = ", ".join(f"{p.path} (SGLang {p.sglang}, {p.found_by})" for p in meant)
+    if len(able) > 1:
+        names = ", ".join(f"{p.path} (SGLang {p.sglang}, {p.found_by})" for p in able)
         return Finding(
             FAIL, "python", f"Several Pythons on {facts.host} have SGLang: {names}.", "Choose one with --python."
         )
-    chosen = meant[0]
+    chosen = able[0]
     if chosen.missing:
         cure = f"{chosen.path} -m pip install {' '.join(chosen.missing)}"
         return Finding(

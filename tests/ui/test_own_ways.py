@@ -14,7 +14,6 @@ from eagle3_console.events import Alert, AlertRaised
 from eagle3_console.settings import Settings
 from eagle3_console.ui import themes
 from eagle3_console.ui.app import ConsoleApp
-from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.palette import Actions
 from eagle3_remote.protocol import ExtractState
 from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived, console
@@ -141,7 +140,7 @@ async def test_the_palette_has_every_key_under_the_words_of_footer_and_help() ->
     async with app.run_test() as pilot:
         await settled(pilot)
         found = {hit.text async for hit in Actions(app.screen).discover()}
-        assert found == {f"{key.group}: {key.label}" for key in KEYS if key.id != "palette"}
+        assert found == {f"{key.group}: {key.label}" for key in app.keys if key.id != "palette"}
 
 
 async def test_a_theme_is_taken_by_name_and_the_settings_give_the_first() -> None:

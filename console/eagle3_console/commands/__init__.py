@@ -16,6 +16,7 @@ from eagle3_console.commands import (
     export,
     extract,
     forecast,
+    init,
     job,
     jobs,
     log,
@@ -34,6 +35,7 @@ _GOES_ON = "Interrupted here only: jobs on the box go on. Come back with 'eagle3
 _DEMO_ENDS = "Interrupted: what the demo started ends with it."
 _COMMANDS = (
     job.COMMANDS
+    | init.COMMANDS
     | server.COMMANDS
     | stack.COMMANDS
     | bench.COMMANDS
@@ -71,11 +73,13 @@ def execute(args: argparse.Namespace) -> int:
 
 
 async def _open(args: argparse.Namespace) -> int:
+    from eagle3_console.profiles.hosts import with_remembered
     from eagle3_console.recording.recorder import recording
     from eagle3_console.screen import open_screen
 
     if args.more:
         return await boxes.open_boxes(args)
+    args = with_remembered(args)
     with recording(args, args.host) as recorder:
         return await open_screen(make_session(args), make_plan(args), readonly=args.readonly, recorder=recorder)
 

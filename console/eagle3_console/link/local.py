@@ -87,7 +87,8 @@ class LocalChannel:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            await self._process.stdin.wait_closed()
+            # shielded: whoever is cancelled here would cancel asyncio's own future of the pipe's end, which it then cannot set
+            await asyncio.shield(self._process.stdin.wait_closed())
 
     async def _drain_stderr(self) -> None:
         assert self._process.stderr is not None

@@ -77,14 +77,23 @@ def load(word: str) -> Profile:
 def references(model: str) -> list[Reference]:
     """What the profiles report of a model, found by its directory's name; profiles with mistakes are passed over."""
     found: list[Reference] = []
-    served = _bare(os.path.basename(model.rstrip("/")))
-    for place in places():
-        if not place.hidden and _bare(place.name) in served:
-            try:
-                found += read(place.path).references
-            except ProfileError:
-                continue
+    for place in _of_model(model):
+        try:
+            found += read(place.path).references
+        except ProfileError:
+            continue
     return found
+
+
+def nearest(model: str) -> Profile | None:
+    """The built-in profile of a model, found by its directory's name."""
+    place = next((place for place in _of_model(model) if place.built_in), None)
+    return None if place is None else read(place.path)
+
+
+def _of_model(model: str) -> list[Place]:
+    served = _bare(os.path.basename(model.rstrip("/")))
+    return [place for place in places() if not place.hidden and _bare(place.name) in served]
 
 
 def _bare(name: str) -> str:

@@ -109,6 +109,7 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         else:
             self.state = reduce(self.state, event)
             self._draw()
+            self.offer_setup()
         fault = self._recorder.take(event) if self._recorder is not None else None
         if fault is not None:
             self.take(fault)

@@ -15,6 +15,7 @@ from eagle3_console.ui.controller import Controller
 from eagle3_console.ui.glyphs import ASCII, UNICODE, ascii_only
 from eagle3_console.ui.keys import Key, rebound
 from eagle3_console.ui.possible import extracting
+from eagle3_console.ui.setup.seam import offered
 from eagle3_console.ui.widgets.dashboard import Dashboard
 from eagle3_console.ui.widgets.log_panel import LogPanel
 
@@ -65,7 +66,7 @@ class ConsoleBase(App[None]):
 
     def table(self) -> tuple[Key, ...]:
         """Every key, as this person has it."""
-        return rebound(self.settings.keys)
+        return offered(rebound(self.settings.keys), self.controller)
 
     def key_of(self, name: str) -> Key:
         """A key by its id, as this person has it."""

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from eagle3_console.link import target as link_target
 from eagle3_console.ui import steering
-from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.ui.possible import DOWN, why_not
+from eagle3_console.ui.setup.actions import SetupActions
 from eagle3_console.ui.widgets.dialog import AskDialog, Choice
 from eagle3_console.ui.widgets.report_dialog import ReportDialog
 from eagle3_remote.protocol import ExtractState, VerifyReport
@@ -17,12 +17,12 @@ _INTERRUPTS = ("server-restart", "server-stop", "extract-stop")
 """What ends or interrupts an extraction that runs: the host's name is typed then."""
 
 
-class BoxActions(ConsoleBase):
+class BoxActions(SetupActions):
     """Acts on server and extraction."""
 
     def why_not(self, act: str) -> str:
         """Why an act is not possible now; empty: it is."""
-        return why_not(act, self.state, self.readonly)
+        return why_not(act, self.state, self.readonly) or self.setup_why_not(act)
 
     def action_box(self, act: str) -> None:
         """One act by its name, or the reason why it is not possible now."""
@@ -35,6 +35,8 @@ class BoxActions(ConsoleBase):
     @property
     def _acts(self) -> dict[str, Callable[[], None]]:
         return {
+            "setup": self.open_setup,
+            "run_all": self.run_all,
             "deploy": lambda: self.act("deploy", self.controller.deploy),
             "server_start": self._server_start,
             "server_restart": self._server_restart,

@@ -28,7 +28,7 @@ def why_not(act: str, state: ConsoleState, readonly: bool) -> str:
     steerer = steering.other(state)
     if act == "take_over":
         return "" if steerer is not None else "No other console steers this box."
-    if steerer is not None and act != "verify":
+    if steerer is not None and act not in ("verify", "setup"):
         return f"Another console steers this box: {steerer.name}. Taking over is a key of its own (T)."
     if act == "deploy":
         return ""
@@ -78,7 +78,17 @@ def _phase(now: Snapshot) -> str:
     return now.server.phase.value.replace("-", " ")
 
 
+def _setup(now: Snapshot) -> str:
+    return ""
+
+
+def _run_all(now: Snapshot) -> str:
+    return "An extraction is under way already." if extracting(now) else ""
+
+
 _OF = {
+    "setup": _setup,
+    "run_all": _run_all,
     "server_start": _server_start,
     "server_restart": _server_restart,
     "probe": _probe,

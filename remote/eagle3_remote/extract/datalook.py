@@ -20,11 +20,14 @@ from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Bad, Line, Row, Rules, parse
 from eagle3_remote.extract.sources import COLUMNS, Position, Source, find, lines
 from eagle3_remote.protocol import DataLook, encode
+from eagle3_remote.protocol.paths import MOST_LENGTHS
 
 FRONT = 200
 """Samples read at the front."""
 PLACES, EACH = 24, 8
 """So many places behind it, and samples at each."""
+SMALL = 2 << 20
+"""Bytes of JSON lines that are read to the end."""
 PACKED_FRONT = 1 << 20
 """Bytes of a packed input that are read."""
 _ANY = Rules(1 << 62, 1 << 62, "")
@@ -45,6 +48,7 @@ class _Seen:
     highest_id: int = -1
     highest_at: str = ""
     without_mask: int = 0
+    lengths: list[int] = dataclasses.field(default_factory=list)
 
     @property
     def density(self) -> tuple[float, float]:
@@ -66,6 +70,7 @@ class _Seen:
         self.samples += 1
         self.tokens += got.tokens
         self.longest = max(self.longest, got.tokens)
+        self.lengths.append(got.tokens)
         self.without_mask += not got.has_mask
 
     def join(self, other: _Seen) -> _Seen:
@@ -83,6 +88,7 @@ class _Seen:
             top.highest_id,
             top.highest_at,
             self.without_mask + other.without_mask,
+            self.lengths + other.lengths,
         )
 
 
@@ -130,6 +136,7 @@ def look(path: str, seconds: float) -> DataLook:
         highest_id=max(seen.highest_id, 0),
         highest_at=seen.highest_at,
         without_mask=seen.without_mask,
+        lengths=tuple(seen.lengths[:: -(-len(seen.lengths) // MOST_LENGTHS) or 1]),
     )
 
 
@@ -139,7 +146,7 @@ def _json_lines(source: Source, deadline: float) -> _Reading:
         if source.kind == "jsonl.gz":
             return _packed(raw, size, deadline)
         front = _Seen()
-        for line in itertools.islice(lines(raw), FRONT):
+        for line in itertools.islice(lines(raw), None if size <= SMALL else FRONT):
             front.take(line, f"line {line.number}")
             if time.monotonic() > deadline:
                 break

@@ -83,6 +83,9 @@ class ModelLook:
     fingerprint: str = ""
 
 
+MOST_LENGTHS = 512
+
+
 @dataclasses.dataclass(frozen=True)
 class DataLook:
     """An input, from samples read here and there in it."""
@@ -108,6 +111,8 @@ class DataLook:
     highest_at: str = ""
     """Where the highest one was seen."""
     without_mask: int = 0
+    lengths: tuple[int, ...] = ()
+    """Tokens of some of those that were seen, at most `MOST_LENGTHS`: what a cut would leave can be told from them."""
     error: str = ""
 
 

@@ -1,0 +1,208 @@
+"""Everything the set-up shows, from what was typed and what the box told. One pure function for the screen and for ``init``."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from eagle3_console import units
+from eagle3_console.judge import FAIL, OK, WARN, Finding
+from eagle3_console.plan import Plan
+from eagle3_console.setup import arithmetic, verdicts
+from eagle3_console.setup.draft import ASKED, FIELDS, SETTINGS, Draft, Seen, value_of
+from eagle3_console.setup.propose import Proposal, effective, propose
+
+
+@dataclasses.dataclass(frozen=True)
+class Assessment:
+    """The whole set-up as it stands."""
+
+    box: tuple[Finding, ...]
+    fields: Mapping[str, tuple[Finding, ...]]
+    """What is to be said below a field."""
+    proposals: Mapping[str, Proposal]
+    texts: Mapping[str, str]
+    """What counts in each field."""
+    plan: Plan
+    forecast: tuple[Finding, ...]
+    """Tokens, size, disk and time."""
+    failures: tuple[str, ...]
+    """Why it cannot be started."""
+    missing: tuple[str, ...]
+    """What is not known yet, in words."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can be started."""
+        return not self.failures and not self.missing
+
+
+def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
+    """The set-up as it stands.
+
+    Args:
+        base: what else the command line said, which has no field here.
+    """
+    base = base or Plan()
+    proposals = propose(seen, draft)
+    texts = {name: effective(name, draft, proposals) for name in FIELDS}
+    values: dict[str, Any] = {}
+    wrong: dict[str, tuple[Finding, ...]] = {}
+    for name, text in texts.items():
+        try:
+            values[name] = value_of(name, text) if text or name in ("server_args", "dump_dir") else None
+        except ValueError as error:
+            wrong[name] = (Finding(FAIL, FIELDS[name].label, str(error)),)
+    known = {name: value for name, value in values.items() if value is not None}
+    known |= {name: _absolute(name, seen, str(known[name])) for name in ("model", "data", "out") if name in known}
+    said = base.said | known.keys()
+    blank = {name: getattr(Plan, name) for name in FIELDS}
+    plan = dataclasses.replace(
+        base, **{**blank, **known}, server_env={**base.server_env, **draft.env}, said=frozenset(said)
+    )
+    fields = {**_fields(seen, plan), **wrong}
+    box = verdicts.of_box(seen.facts, seen.box, plan) if seen.facts is not None else ()
+    if seen.trouble:
+        box = (Finding(FAIL, "box", seen.trouble), *box)
+    forecast = _forecast(seen, draft, plan)
+    all_findings = [*box, *(one for found in fields.values() for one in found), *forecast]
+    failures = tuple(f"{one.what}: {one.sentence} {one.cure}".strip() for one in all_findings if one.level == FAIL)
+    return Assessment(box, fields, proposals, texts, plan, forecast, failures, _missing(seen, texts))
+
+
+def _absolute(name: str, seen: Seen, typed: str) -> str:
+    """The path as the box writes it, where it has looked at it: without ``~``."""
+    looked = {
+        "model": seen.model.fact.path if seen.model is not None else "",
+        "data": seen.data.path if seen.data is not None else "",
+        "out": seen.out.path if seen.out is not None else "",
+    }[name]
+    return looked or typed
+
+
+def _fields(seen: Seen, plan: Plan) -> dict[str, tuple[Finding, ...]]:
+    found: dict[str, tuple[Finding, ...]] = {}
+    if seen.model is not None:
+        found["model"] = verdicts.of_model(seen.model, seen.facts, plan)
+    if seen.data is not None:
+        found["data"] = verdicts.of_data(seen.data, seen.model)
+    if seen.out is not None:
+        found["out"] = verdicts.of_output(seen.out, plan)
+    port = seen.box.port if seen.box is not None else None
+    if port is not None and port.port == plan.port and not port.free and not port.job:
+        found["port"] = (Finding(FAIL, "Port", f"{port.port} is taken by {port.holder}.", "Choose another one."),)
+    return found
+
+
+def _missing(seen: Seen, texts: Mapping[str, str]) -> tuple[str, ...]:
+    found = [f"the field {field.label} is empty" for field in ASKED if not texts[field.name]]
+    if seen.facts is None and not seen.trouble:
+        found.append("the box is still being looked at")
+    waits = {"model": seen.model, "data": seen.data, "out": seen.out}
+    found += [
+        f"{FIELDS[name].label} is still being looked at" for name, look in waits.items() if texts[name] and look is None
+    ]
+    return tuple(found)
+
+
+def _forecast(seen: Seen, draft: Draft, plan: Plan) -> tuple[Finding, ...]:
+    made = arithmetic.amount(seen, draft, plan.max_seq_len, plan.samples)
+    if made is None or seen.data is None:
+        return ()
+    about = "" if seen.data.exact else "about "
+    found = [
+        Finding(OK, "to make", f"{about}{units.number(made.tokens)} tokens of {units.number(made.samples)} samples"),
+        Finding(
+            OK, "states", f"{units.number(made.token_bytes)} bytes a token, {about}{units.number(made.files)} files"
+        ),
+        Finding(OK, "size", f"{about}{sizes(made.bytes)}"),
+    ]
+    if seen.out is not None and seen.out.total:
+        found.append(_disk(seen, made))
+        if seen.out.inodes is not None and seen.out.inodes < made.files + 16:
+            text = (
+                f"{units.number(seen.out.inodes)} files more fit on it, {units.number(made.files)} are to be written."
+            )
+            found.append(Finding(FAIL, "inodes", text, "Choose another file system."))
+    found += _dump(seen, made, plan)
+    found.append(_time(seen, made))
+    return tuple(found)
+
+
+def sizes(count: int) -> str:
+    """``992 GB = 924 GiB = 0.99 TB``."""
+    if count < 10**9:
+        return units.gb_and_gib(count)
+    return f"{count / 1e9:,.0f} GB = {count / 2**30:,.0f} GiB = {count / 1e12:.2f} TB"
+
+
+def _disk(seen: Seen, made: arithmetic.Amount) -> Finding:
+    assert seen.out is not None
+    times = arithmetic.factor(made.left_bytes, seen.out.free)
+    rest = "the rest takes" if made.left_bytes < made.bytes else "it takes"
+    text = f"{units.gb_and_gib(seen.out.free)} are free, {rest} {units.gb_and_gib(made.left_bytes)}: "
+    if times < arithmetic.REFUSE:
+        cure = "Choose another output, cut Longest, or take fewer Samples."
+        return Finding(FAIL, "disk", f"{text}it does not fit ({times:.2f} times).", cure)
+    shown = f"{times:.2f}" if times < 100 else "more than 100"
+    if times < arithmetic.WARN:
+        return Finding(WARN, "disk", f"{text}it just fits ({shown} times).", "Whatever else writes there may fill it.")
+    return Finding(OK, "disk", f"{text}it fits ({shown} times)")
+
+
+def _dump(seen: Seen, made: arithmetic.Amount, plan: Plan) -> list[Finding]:
+    if seen.facts is None or plan.dump_dir or seen.data is None:
+        return []
+    longest = min(seen.data.longest, plan.max_seq_len or seen.data.longest) * made.token_bytes
+    if longest <= seen.facts.shm_free:
+        return []
+    text = f"/dev/shm has {units.gb_and_gib(seen.facts.shm_free)} free, the longest sample takes {units.gb_and_gib(longest)}."
+    return [Finding(FAIL, "dumps", text, "Name a folder on a fast disk in the field Dumps.")]
+
+
+def _time(seen: Seen, made: arithmetic.Amount) -> Finding:
+    if seen.prefill_tps:
+        took = units.duration(made.tokens / seen.prefill_tps)
+        text = f"about {took} at {seen.prefill_tps:,.0f} tokens/s, as 'server bench' measured this model here"
+        return Finding(OK, "time", text)
+    return Finding(OK, "time", "not measured yet: known a minute after the extraction has started")
+
+
+def next_step(made: Assessment, draft: Draft) -> str:
+    """One sentence: what to do now."""
+    for field in ASKED:
+        if not made.texts[field.name]:
+            return f"Type into {field.label}: {field.hint}. tab completes, down chooses."
+        if any(one.level == FAIL for one in made.fields.get(field.name, ())):
+            return f"{field.label} will not do yet: see the line below it."
+    if made.missing:
+        return f"One moment: {made.missing[0]}."
+    if made.failures:
+        return f"Not yet: {made.failures[0]}"
+    return "All is known: ctrl+r saves and starts everything, ctrl+s only saves."
+
+
+def profile_name(plan: Plan, host: str) -> str:
+    """A name for the profile: of the model, and of the host."""
+    words = [os.path.basename(plan.model.rstrip("/")) or "run", re.sub(r"^.*@|:\d+$", "", host)]
+    name = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
+    return name.strip("-.")[:64] or "run"
+
+
+def changes_after_restart(draft: Draft, running: Plan) -> tuple[str, ...]:
+    """Labels of the fields that differ from what a running server was started with, and wait for its restart."""
+    labels = []
+    for field in (*ASKED, *SETTINGS):
+        text = draft.texts.get(field.name)
+        if not field.restart or text is None:
+            continue
+        try:
+            changed = value_of(field.name, text) != getattr(running, field.name)
+        except ValueError:
+            continue
+        if changed:
+            labels.append(field.label)
+    return tuple(labels)

@@ -1,0 +1,257 @@
+"""What the box told, in a few sentences each: is it good, what is wrong, and what to do. Pure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from eagle3_console import units
+from eagle3_console.judge import FAIL, OK, WARN, Finding, meant
+from eagle3_console.plan import Plan
+from eagle3_console.setup.propose import fitting, sizes
+from eagle3_remote.protocol import DataLook, Facts, Gauges, Looked, ModelLook, OutLook
+
+_NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gluster", "beegfs", "fuse.", "9p", "gpfs", "wekafs")
+_SMALL_SHM = 1 << 30
+_BUSY_GPU = 1 << 30
+
+
+def of_box(facts: Facts, box: Looked | None, plan: Plan) -> tuple[Finding, ...]:
+    """GPUs, driver, Python, /dev/shm, memory and disks."""
+    gauges = facts.gauges
+    found = [_gpus(facts, box.driver if box is not None else "", plan), _python(facts, plan), _shm(facts, plan)]
+    if gauges is not None:
+        found.append(_memory(gauges))
+    if box is not None and box.disks:
+        rooms = [f"{disk.path} {units.gb(disk.free)} free of {units.gb(disk.total)}" for disk in box.disks[:4]]
+        more = f", and {len(box.disks) - 4} more" if len(box.disks) > 4 else ""
+        found.append(Finding(OK, "disks", ", ".join(rooms) + more))
+    return tuple(found)
+
+
+def _gpus(facts: Facts, driver: str, plan: Plan) -> Finding:
+    gpus = facts.gauges.gpus if facts.gauges is not None else ()
+    drives = f", driver {driver}" if driver else ""
+    if not gpus:
+        if plan.on_cpu():
+            return Finding(WARN, "GPUs", "none is seen (nvidia-smi): the server runs on the CPU, which is slow.")
+        return Finding(FAIL, "GPUs", f"none is seen (nvidia-smi){drives}.", "For the CPU: SGLang args --device cpu.")
+    names = sorted({gpu.name for gpu in gpus})
+    text = f"{len(gpus)} × {', '.join(names)}, {units.gib(gpus[0].memory_total)} each{drives}"
+    held = [f"GPU {gpu.index} {units.gib(gpu.memory_used)}" for gpu in gpus if gpu.memory_used >= _BUSY_GPU]
+    if held:
+        return Finding(WARN, "GPUs", f"{text}; in use: {', '.join(held)}.", "End what holds them, or take others.")
+    return Finding(OK, "GPUs", f"{text}, all free.")
+
+
+def _python(facts: Facts, plan: Plan) -> Finding:
+    chosen = next((one for one in facts.pythons if one.path == plan.python), None)
+    if chosen is None and plan.python:
+        return Finding(WARN, "Python", f"{plan.python} was not looked at yet.")
+    if chosen is not None and (chosen.error or not chosen.sglang):
+        why = f"cannot be started: {chosen.error}" if chosen.error else "has no SGLang"
+        return Finding(FAIL, "Python", f"{chosen.path} {why}.", "Name the one that has it in the field Python.")
+    if chosen is None:
+        places = ", ".join(facts.looked_in[:6])
+        cure = "Install SGLang there, or type the path of its Python into the field Python."
+        return Finding(FAIL, "Python", f"none with SGLang was found (looked at {places}, …).", cure)
+    if chosen.missing:
+        cure = f"On the box: {chosen.path} -m pip install {' '.join(chosen.missing)}"
+        return Finding(FAIL, "Python", f"{chosen.path} lacks {', '.join(chosen.missing)}.", cure)
+    others = len([one for one in meant(facts) if one is not chosen])
+    more = f"; {others} more with SGLang" if others else ""
+    return Finding(OK, "Python", f"SGLang {chosen.sglang}, Python {chosen.version}: {chosen.path}{more}")
+
+
+def _shm(facts: Facts, plan: Plan) -> Finding:
+    text = f"{units.gb_and_gib(facts.shm_free)} free of {units.gb(facts.shm_total)}"
+    if plan.dump_dir or facts.shm_free >= _SMALL_SHM:
+        return Finding(OK, "/dev/shm", text)
+    cure = "A container needs --ipc=host or a larger --shm-size; or let the dumps go to a fast disk (field Dumps)."
+    return Finding(WARN, "/dev/shm", f"{text}: little for states on their way.", cure)
+
+
+def _memory(gauges: Gauges) -> Finding:
+    text = f"{units.gb(gauges.ram_available)} available of {units.gb(gauges.ram_total)}, {gauges.cpus} cores"
+    if gauges.ram_available < 4 << 30:
+        return Finding(WARN, "memory", f"{text}: little.", "End what holds it.")
+    return Finding(OK, "memory", text)
+
+
+def of_model(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ...]:
+    """The model's folder, and whether it fits the GPUs."""
+    fact = look.fact
+    if not fact.exists:
+        return (Finding(FAIL, "model", f"there is no folder {fact.path} on the box."),)
+    if fact.error:
+        if fact.error == "config.json is missing":
+            return (Finding(FAIL, "model", "there is no config.json in this folder.", "Go on to the model's own."),)
+        return (Finding(FAIL, "model", f"{fact.error}."),)
+    if not fact.num_layers or not fact.hidden_size or not fact.vocab_size:
+        return (Finding(FAIL, "model", "its config.json names no layers, hidden size or vocabulary."),)
+    quantised = f", quantised ({look.quantisation})" if look.quantisation else ""
+    text = (
+        f"{fact.architecture or 'a model'}: {fact.num_layers} layers, hidden {units.number(fact.hidden_size)}, "
+        f"vocabulary {units.number(fact.vocab_size)}, {fact.dtype or 'bfloat16'}{quantised}"
+    )
+    found = [Finding(OK, "model", text)]
+    dummy = "dummy" in plan.server_args
+    if look.missing_count and not dummy:
+        names = ", ".join(look.missing[:2]) + (" …" if look.missing_count > 2 else "")
+        found.append(
+            Finding(
+                FAIL,
+                "weights",
+                f"{look.missing_count} of {look.shards} files are missing or cut off: {names}.",
+                "Finish the download.",
+            )
+        )
+    elif not fact.weight_files and not dummy:
+        found.append(Finding(FAIL, "weights", "there are no weight files in it.", "Finish the download."))
+    elif not dummy:
+        found.append(
+            Finding(OK, "weights", f"{units.gb_and_gib(fact.weight_bytes)}, all {look.shards} files are whole")
+        )
+    if not look.boundaries and not plan.boundaries:
+        found.append(
+            Finding(FAIL, "layers", f"{fact.num_layers} layers are too few for 2, N//2, N-3.", "Name Boundaries below.")
+        )
+    return (*found, *_fit(look, facts, plan))
+
+
+def _fit(look: ModelLook, facts: Facts | None, plan: Plan) -> list[Finding]:
+    gpus = facts.gauges.gpus if facts is not None and facts.gauges is not None else ()
+    found = []
+    if plan.tp not in sizes(look, plan.tp):
+        able = ", ".join(map(str, sizes(look, max(len(gpus), 8))))
+        found.append(
+            Finding(FAIL, "tp", f"{look.heads} heads cannot be shared by {plan.tp} GPUs.", f"Possible: {able}.")
+        )
+    if gpus and plan.tp > len(gpus):
+        found.append(Finding(FAIL, "tp", f"{plan.tp} GPUs are asked and {len(gpus)} are there.", "Lower Tensor par."))
+    elif gpus and not plan.on_cpu() and plan.tp not in fitting(look, gpus) and plan.tp in sizes(look, plan.tp):
+        have = units.gib(plan.tp * min(gpu.memory_total for gpu in gpus))
+        text = f"{units.gib(look.fact.weight_bytes)} of weights leave little of the {have} of {plan.tp} GPUs."
+        too_much = look.fact.weight_bytes > plan.tp * min(gpu.memory_total for gpu in gpus)
+        found.append(Finding(FAIL if too_much else WARN, "tp", text, "More GPUs are needed (Tensor par.)."))
+    if plan.boundaries and look.fact.num_layers and max(plan.boundaries) > look.fact.num_layers:
+        text = f"boundary {max(plan.boundaries)} is asked and there are {look.fact.num_layers} layers."
+        found.append(Finding(FAIL, "layers", text, f"They go from 0 to {look.fact.num_layers}."))
+    return found
+
+
+def of_data(look: DataLook, model: ModelLook | None) -> tuple[Finding, ...]:
+    """The input, and whether its ids are of this model's vocabulary."""
+    if look.error:
+        return (Finding(FAIL, "data", look.error),)
+    if not look.samples:
+        return (
+            Finding(
+                FAIL,
+                "data",
+                f"no sample in it can be used: {look.first_bad}.",
+                'Each one needs "input_ids", a list of token ids.',
+            ),
+        )
+    about = "" if look.exact else "about "
+    what = f"{look.files} {look.kind} files" if look.files > 1 else look.kind
+    found = [
+        Finding(
+            OK,
+            "data",
+            f"{what}, {units.gb(look.bytes)}: {about}{units.number(look.samples)} samples, {about}"
+            f"{units.number(look.tokens)} tokens, the longest seen {units.number(look.longest)}",
+        )
+    ]
+    vocabulary = model.fact.vocab_size if model is not None else 0
+    span = f"ids {units.number(look.lowest_id)} to {units.number(look.highest_id)}"
+    if vocabulary and look.highest_id >= vocabulary:
+        found.append(
+            Finding(
+                WARN,
+                "ids",
+                f"{span}, but the model's vocabulary ends at {units.number(vocabulary - 1)} (first above at {look.highest_at}).",
+                "Such samples are refused: is it the data of this model?",
+            )
+        )
+    elif vocabulary:
+        found.append(Finding(OK, "ids", f"{span}, all of them in the vocabulary of {units.number(vocabulary)}"))
+    if look.bad:
+        found.append(
+            Finding(
+                WARN,
+                "samples",
+                f"{units.number(look.bad)} of {units.number(look.seen)} looked at cannot be used, the first {look.first_bad}.",
+                "They are left out and listed in the report.",
+            )
+        )
+    if look.without_mask:
+        found.append(
+            Finding(
+                OK, "masks", f"{units.number(look.without_mask)} looked at have no loss_mask: all their tokens count"
+            )
+        )
+    return tuple(found)
+
+
+def of_output(look: OutLook, plan: Plan) -> tuple[Finding, ...]:
+    """Where the dataset goes, and what lies there already."""
+    if look.error:
+        return (Finding(FAIL, "output", f"{look.error}."),)
+    if not look.exists and not look.parent_exists:
+        parent = os.path.dirname(look.path)
+        return (
+            Finding(FAIL, "output", f"there is no folder {parent} to make it in.", f"The nearest is {look.parent}."),
+        )
+    if look.exists and not look.is_dir:
+        return (Finding(FAIL, "output", "a file of this name is there.", "Choose another name."),)
+    if not look.writable:
+        return (
+            Finding(FAIL, "output", "this user may not write there.", "Change the folder's owner, or take another."),
+        )
+    if look.foreign:
+        text = f"{look.foreign} lies there, which no extraction of ours wrote."
+        return (Finding(FAIL, "output", text, "Choose another folder."),)
+    network = look.filesystem.startswith(_NETWORK)
+    slow = ", over the network: every file costs time there" if network else ""
+    room = f"{units.gb_and_gib(look.free)} free of {units.gb(look.total)}, {look.filesystem or 'unknown file system'}{slow}"
+    found = [Finding(WARN if network else OK, "output", room)]
+    if look.dataset is not None:
+        found += _dataset(look, plan)
+    elif look.names:
+        found.append(
+            Finding(WARN, "inside", f"other things lie there: {', '.join(look.names[:3])}.", "They are left alone.")
+        )
+    elif not look.exists:
+        found.append(Finding(OK, "inside", "the folder is made when the extraction starts"))
+    return tuple(found)
+
+
+def _dataset(look: OutLook, plan: Plan) -> Sequence[Finding]:
+    dataset = look.dataset
+    assert dataset is not None
+    done = f"{units.number(dataset.stored)} of {units.number(dataset.total)} samples are stored"
+    if dataset.same_model is False and dataset.stored:
+        of = f" ({dataset.model})" if dataset.model else ""
+        return [Finding(FAIL, "dataset", f"a dataset of another model{of} is there, {done}.", "Choose another folder.")]
+    if dataset.writing:
+        return [Finding(WARN, "dataset", f"an extraction is writing a dataset there now, {done}.")]
+    if not dataset.stored:
+        return [Finding(OK, "dataset", "one was begun there and nothing is stored yet: it begins anew")]
+    other = [
+        f"{name} {theirs}"
+        for name, theirs, mine in (
+            ("boundaries", ",".join(map(str, dataset.boundaries)), ",".join(map(str, plan.boundaries))),
+            ("final state", dataset.final, plan.final),
+            ("longest", str(dataset.max_seq_len or "never"), str(plan.max_seq_len or "never")),
+        )
+        if theirs and theirs != mine
+    ]
+    if other:
+        cure = "Set the fields below so, or choose another folder."
+        return [Finding(FAIL, "dataset", f"one was begun there with {', '.join(other)}; {done}.", cure)]
+    if dataset.complete:
+        return [
+            Finding(WARN, "dataset", f"a finished dataset is there, {done}.", "Choose another folder for a new one.")
+        ]
+    return [Finding(OK, "dataset", f"one was begun there, {done}: it goes on with the rest")]

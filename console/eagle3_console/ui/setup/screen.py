@@ -1,0 +1,296 @@
+"""The set-up: from an empty screen to a saved profile and a started run, by keyboard."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar, Literal
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Footer, Input, Static
+
+from eagle3_console import report
+from eagle3_console.errors import UsageError
+from eagle3_console.judge import FAIL
+from eagle3_console.plan import Plan
+from eagle3_console.setup.assess import Assessment, assess, changes_after_restart, next_step, profile_name
+from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, from_plan
+from eagle3_console.ui.draw import MUTED, words
+from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.setup import draw
+from eagle3_console.ui.setup.asking import Asking
+from eagle3_console.ui.setup.fields import FieldInput, PathField, SettingField, Typed
+from eagle3_console.ui.setup.seam import SetupBox
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """How the set-up was left."""
+
+    plan: Plan
+    then: Literal["nothing", "start"]
+    path: str
+    """Where the profile lies."""
+
+
+class SetupScreen(ModalScreen[Chosen | None]):
+    """Asks, proposes, shows the plan, saves. The result is `None` where it was left without saving.
+
+    Args:
+        box: who answers.
+        plan: what is known already.
+        running: what the running server was started with; `None`: none runs.
+        target: what the person typed to get here.
+    """
+
+    CSS_PATH = "setup.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
+    AUTO_FOCUS = "#input-model"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("tab", "app.focus_next", "next", key_display="tab"),
+        Binding("shift+tab", "app.focus_previous", "back", show=False),
+        Binding("pagedown", "page(1)", "read on", key_display="pgdn", priority=True),
+        Binding("pageup", "page(-1)", "read back", show=False, priority=True),
+        Binding("ctrl+s", "save(False)", "save", key_display="ctrl+s"),
+        Binding("ctrl+r", "save(True)", "save and start all", key_display="ctrl+r"),
+        Binding("escape", "leave", "leave", key_display="esc"),
+        Binding("ctrl+q", "app.quit", show=False),
+        Binding("ctrl+c", "app.help_quit", show=False),
+    ]
+
+    def __init__(self, box: SetupBox, plan: Plan, running: Plan | None, target: str, glyphs: Glyphs) -> None:
+        super().__init__()
+        self._box = box
+        self._base = plan
+        self._server = running
+        self._target = target
+        self._glyphs = glyphs
+        self._draft: Draft = from_plan(plan)
+        self._asking = Asking(box, self._answered)
+        self._named = False
+        self._replace = ""
+        self.made: Assessment = assess(self._draft, self._asking.seen, plan)
+        self._paths = {
+            field.name: PathField(at, field, self._draft.texts.get(field.name, ""), box.complete, glyphs)
+            for at, field in enumerate(ASKED, 1)
+        }
+        self._settings = {field.name: SettingField(field, glyphs) for field in SETTINGS}
+
+    def compose(self) -> ComposeResult:
+        """Left: the box and what to extract. Right: proposals, the plan, and saving."""
+        yield Static(
+            words((f"Set-up of {self._target}", "bold"), "  what is on it, what to extract, and how"), id="setup-head"
+        )
+        yield Static(id="setup-running")
+        with VerticalScroll(id="setup-body", can_focus=False):
+            with VerticalScroll(can_focus=False):
+                with Vertical(classes="setup-part", id="setup-box"):
+                    yield Static(words(("looking at the box", MUTED)), id="setup-found")
+                with Vertical(classes="setup-part", id="setup-asked"):
+                    yield from self._paths.values()
+            with VerticalScroll(can_focus=False, id="setup-right"):
+                with Vertical(classes="setup-part", id="setup-settings"):
+                    yield from self._settings.values()
+                with Vertical(classes="setup-part", id="setup-plan"):
+                    yield Static(id="setup-forecast")
+                    yield Static(id="setup-line")
+                with Vertical(classes="setup-part", id="setup-save"):
+                    with Horizontal():
+                        yield Static(words(("Name", "bold")), classes="field-label")
+                        yield FieldInput(id="setup-name", compact=True)
+                    with Horizontal(id="setup-buttons"):
+                        yield Button("Save (ctrl+s)", id="save", compact=True)
+                        yield Button("Save and start all (ctrl+r)", id="start", variant="success", compact=True)
+                        yield Button("Leave (esc)", id="leave", compact=True)
+        yield Static(id="setup-next")
+        yield Footer(show_command_palette=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Ask the box at once."""
+        titles = {
+            "setup-box": "The box",
+            "setup-asked": "What to extract",
+            "setup-settings": "Proposed, change what you like",
+            "setup-plan": "The plan",
+            "setup-save": "Save as a profile",
+        }
+        for name, title in titles.items():
+            self.query_one(f"#{name}").border_title = title
+        self._asking.follow(self._draft)
+        self._show()
+
+    def on_unmount(self) -> None:
+        """Nothing is asked for a screen that is gone."""
+        self._asking.close()
+
+    def on_typed(self, message: Typed) -> None:
+        """A field says something else."""
+        message.stop()
+        proposal = self.made.proposals.get(message.name)
+        own = "" if proposal is not None and message.text.strip() == proposal.text else message.text
+        self._draft = self._draft.typed(message.name, own)
+        self._answered()
+
+    def on_input_changed(self, message: Input.Changed) -> None:
+        """The profile's name: from now on it is the person's."""
+        if message.input.id == "setup-name":
+            self._named = bool(message.value)
+
+    def on_descendant_focus(self) -> None:
+        """The hint of a field stands where it has the focus."""
+        self._show()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Enter or a click."""
+        event.stop()
+        if event.button.id == "leave":
+            self.action_leave()
+        else:
+            self.action_save(event.button.id == "start")
+
+    def action_leave(self) -> None:
+        """Nothing is saved, nothing is left on the box."""
+        self.dismiss(None)
+
+    def action_page(self, step: int) -> None:
+        """Read what does not fit on the screen."""
+        body = self.query_one("#setup-body", VerticalScroll)
+        parts = list(body.query("#setup-body > VerticalScroll").results(VerticalScroll))
+        for part in parts if self.has_class("-wide") else [body]:
+            part.scroll_relative(y=step * max(part.size.height - 2, 1), animate=False)
+
+    def action_save(self, start: bool) -> None:
+        """Keep it as a profile of this host, where all is known and nothing stands against it."""
+        if not self.made.ready:
+            self._point_at_fault()
+            return
+        name = self.query_one("#setup-name", FieldInput).value.strip()
+        try:
+            path = self._box.save(name, self.made.plan, replace=name in (self._replace, self._box.remembered()))
+        except UsageError as error:
+            text = str(error)
+            if "already" in text:
+                self._replace = name
+                text += " The same key again replaces it; or give another name."
+            self.notify(text, title="not saved", severity="warning", markup=False)
+            self.query_one("#setup-name").focus()
+            return
+        self.dismiss(Chosen(self.made.plan, "start" if start else "nothing", path))
+
+    def _point_at_fault(self) -> None:
+        wrong = [name for name, found in self.made.fields.items() if any(one.level == FAIL for one in found)]
+        empty = [field.name for field in ASKED if not self.made.texts[field.name]]
+        for name in (*empty, *wrong):
+            self.query_one(f"#input-{name}").focus()
+            break
+        self.notify(next_step(self.made, self._draft), title="not saved", severity="warning", markup=False)
+
+    def _answered(self) -> None:
+        """Something was typed, or the box has told something."""
+        if not self.is_attached:
+            return
+        self._asking.follow(self._draft)
+        self._show()
+
+    def _show(self) -> None:
+        if not self.is_mounted:
+            return
+        seen = self._asking.seen
+        made = self.made = assess(self._draft, seen, self._base)
+        self._asking.follow_line(made)
+        if made.box:
+            self.query_one("#setup-found", Static).update(draw.findings(made.box, self._glyphs))
+        looks = {"model": seen.model, "data": seen.data, "out": seen.out}
+        for name, field in self._paths.items():
+            text = made.texts[name]
+            field.show(made.fields.get(name, ()), bool(text) and looks[name] is None)
+        for name, setting in self._settings.items():
+            own = name in self._draft.texts
+            setting.show(made.texts[name], made.proposals.get(name), own, made.fields.get(name, ()))
+        self._show_plan(made)
+        self._show_name(made)
+        self._show_running()
+        self.query_one("#setup-next", Static).update(words(f"{self._glyphs.arrow} {self._next(made)}"))
+
+    def _next(self, made: Assessment) -> str:
+        if made.ready and self._asking.launch_fault:
+            return f"Not yet: {self._asking.launch_fault}"
+        return next_step(made, self._draft)
+
+    def _show_plan(self, made: Assessment) -> None:
+        text = (
+            draw.findings(made.forecast, self._glyphs)
+            if made.forecast
+            else words(("known when model and data are", MUTED))
+        )
+        self.query_one("#setup-forecast", Static).update(text)
+        line = self.query_one("#setup-line", Static)
+        if self._asking.launch is not None:
+            head = words(
+                ("The line that starts the server", "bold"), f" (SGLang {self._asking.launch.sglang_version}):"
+            )
+            exact = report.command_line(self._asking.launch.argv, self._asking.launch.env)
+            notes = [words((f"# {note}", MUTED)) for note in self._asking.launch.notes]
+            line.update(Content("\n").join([head, words(exact), *notes]))
+        elif self._asking.launch_fault:
+            line.update(words((f"{self._glyphs.failed} wrong: ", "bold $text-error"), self._asking.launch_fault))
+        elif self._asking.waits_for_line():
+            line.update(words(("asking SGLang's own parser for the exact line", MUTED)))
+        line.display = made.ready
+
+    def _show_name(self, made: Assessment) -> None:
+        name = self.query_one("#setup-name", FieldInput)
+        if self._named:
+            return
+        text = self._box.remembered() or (profile_name(made.plan, self._target) if made.plan.model else "")
+        if name.value != text:
+            with name.prevent(Input.Changed):
+                name.value = text
+
+    def _show_running(self) -> None:
+        line = self.query_one("#setup-running", Static)
+        line.set_class(self._server is not None, "-shown")
+        if self._server is None:
+            return
+        waits = changes_after_restart(self._draft, self._server)
+        text = "A server runs. Data, Output, Longest and Samples count from the next extraction on; the rest after a restart (R)."
+        if waits:
+            text = f"A server runs: {', '.join(waits)} change only after its restart (R on the dashboard)."
+        line.update(words(f"{self._glyphs.warning} {text}"))
+
+
+class ReportScreen(ModalScreen[None]):
+    """What a run came to."""
+
+    CSS_PATH = "setup.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "leave", "back"),
+        Binding("y", "copy", "copy"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def compose(self) -> ComposeResult:
+        """The text, as long as it is."""
+        with VerticalScroll(id="report"):
+            yield Static(draw.plain(self.text.splitlines()))
+
+    def on_mount(self) -> None:
+        """The frame says how to leave."""
+        frame = self.query_one("#report")
+        frame.border_title = "Report (esc leaves, y copies)"
+        frame.focus()
+
+    def action_leave(self) -> None:
+        """Back to the dashboard."""
+        self.dismiss(None)
+
+    def action_copy(self) -> None:
+        """All of it, through the terminal."""
+        self.app.copy_to_clipboard(self.text)
+        self.notify("the report is copied")

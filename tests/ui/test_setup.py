@@ -1,0 +1,290 @@
+"""The set-up by keyboard: against a real agent on real trees, and for the rare cases against a scripted box."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from eagle3_console.cli import build_parser
+from eagle3_console.commands.context import make_plan, make_session
+from eagle3_console.controller import SessionController
+from eagle3_console.link.errors import LinkLost
+from eagle3_console.plan import Plan
+from eagle3_console.profiles import hosts
+from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.setup import asking
+from eagle3_console.ui.setup.fields import PathField
+from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
+from tests.box.test_doctor import make_python
+from tests.box.test_paths import CONFIG, lines, weights
+from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
+from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
+from tests.ui.test_keys import appears, text_of
+
+NEEDED = ("torch", "safetensors", "httpx", "pyarrow", "numpy")
+
+
+async def until(pilot: Pilot[None], true: Callable[[], bool], what: str = "") -> None:
+    """Wait for what a person would wait for."""
+    for _ in range(900):
+        if true():
+            return
+        await pilot.pause(0.05)
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    raise AssertionError(f"{what}\n{text_of(app)}")
+
+
+def screen_of(pilot: Pilot[None]) -> SetupScreen:
+    assert isinstance(pilot.app.screen, SetupScreen), pilot.app.screen
+    return pilot.app.screen
+
+
+def field(pilot: Pilot[None], name: str) -> PathField:
+    return screen_of(pilot).query_one(f"#field-{name}", PathField)
+
+
+# -- a real agent ---------------------------------------------------------------------------------------------------------
+
+
+class Recording(SessionController):
+    """The real controller, but that the whole run is only noted: what it needs is in tests/e2e."""
+
+    ran: Plan | None = None
+
+    async def run_all(self) -> str:
+        self.ran = self.plan
+        return "# the report"
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user with a model, data, and a Python that says it has SGLang."""
+    home = tmp_path / "user"
+    home.mkdir()
+    python = make_python(home / "venv", {"sglang": "9.9.9", **dict.fromkeys(NEEDED, "1.0")})
+    model = home / "models" / "Kimi K2.5"
+    model.mkdir(parents=True)
+    (model / "config.json").write_text(json.dumps(CONFIG))
+    weights(model / "model.safetensors")
+    (home / "models" / "Kimi-K2").mkdir()
+    lines(home / "tokenized_data.jsonl", [50, 60, 70], top=163_000)
+    for name, value in (("HOME", home), ("XDG_CONFIG_HOME", home / "cfg"), ("XDG_STATE_HOME", home / "state")):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setenv("VIRTUAL_ENV", str(python.parent.parent))
+    return home
+
+
+def real(user: Path, *words: str) -> tuple[ConsoleApp, Recording]:
+    args = hosts.with_remembered(
+        build_parser()[0].parse_args(["open", "local", "--box-dir", str(user / "box"), *words])
+    )
+    controller = Recording(make_session(args), make_plan(args))
+    return ConsoleApp(controller, "local", ascii_signs=False), controller
+
+
+async def opened(pilot: Pilot[None]) -> None:
+    await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen), "the set-up does not open by itself")
+    await until(pilot, lambda: bool(screen_of(pilot).made.box), "the box is not looked at")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)])
+async def test_from_the_empty_screen_to_the_started_run(user: Path, size: tuple[int, int]) -> None:
+    app, controller = real(user)
+    before = sorted(os.listdir(user))
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot)
+        await pilot.press(*"~/mod", "tab")  # faster than the names come
+        await until(pilot, lambda: field(pilot, "model").input.value == "~/models/")
+        await pilot.press(*"Kimi", "tab")  # two begin so: the chosen one is marked
+        await until(pilot, lambda: "Kimi K2.5" in text_of(app))
+        await pilot.press("down", "enter") if field(pilot, "model").input.value == "~/models/Kimi" else None
+        await until(pilot, lambda: field(pilot, "model").input.value != "~/models/Kimi")
+        field(pilot, "model").input.value = "~/models/Kimi K2."
+        await pilot.press("end", "tab")
+        await until(pilot, lambda: field(pilot, "model").input.value == "~/models/Kimi K2.5/")
+        await until(pilot, lambda: "all 1 files are whole" in text_of(app))
+        await pilot.press("enter", *"~/tok", "tab")
+        await until(pilot, lambda: field(pilot, "data").input.value == "~/tokenized_data.jsonl")
+        await pilot.press("enter", *"~/hidden states")
+        await until(pilot, lambda: screen_of(pilot).made.ready, "not ready")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: controller.ran is not None)
+        await until(pilot, lambda: isinstance(app.screen, ReportScreen))
+        await pilot.press("escape")
+    plan = controller.ran
+    assert plan is not None
+    assert (plan.model, plan.data) == (str(user / "models/Kimi K2.5"), str(user / "tokenized_data.jsonl"))
+    assert (plan.out, plan.boundaries, plan.final) == (str(user / "hidden states"), (2, 30, 58), "pre")
+    assert plan.python == str(user / "venv/bin/python")
+    (profile,) = (user / "cfg/eagle3-console/profiles").iterdir()
+    assert profile.name == "kimi-k2.5-local.toml"
+    assert sorted(os.listdir(user)) == sorted([*before, "box", "cfg", "state"])
+    again, second = real(user)
+    assert (second.plan.model, second.plan.out, second.plan.server_args) == (plan.model, plan.out, plan.server_args)
+    async with again.run_test(size=size) as pilot:
+        await until(pilot, lambda: again.state.snapshot is not None)
+        await pilot.pause(0.2)
+        assert not isinstance(again.screen, SetupScreen), "it knows everything: the dashboard comes first"
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(again.screen, SetupScreen))
+        await until(pilot, lambda: screen_of(pilot).made.ready)
+        assert field(pilot, "out").input.value == str(user / "hidden states")
+        await pilot.press("ctrl+s")  # this host's own profile: replaced without a question
+        await until(pilot, lambda: not isinstance(again.screen, SetupScreen))
+        await pilot.press("E")
+        await until(pilot, lambda: second.ran is not None)
+
+
+async def test_leaving_leaves_nothing_behind(user: Path) -> None:
+    app, controller = real(user)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await opened(pilot)
+        await pilot.press(*"~/models/Kimi K2.5")
+        await until(pilot, lambda: "model" in screen_of(pilot).made.fields)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, SetupScreen))
+        await appears(pilot, "nothing was saved")
+        await pilot.press("E")
+        await appears(pilot, "Not now")
+    assert controller.plan.model == ""
+    assert not (user / "cfg").exists()
+    assert not (user / "state").exists()
+
+
+async def test_what_will_not_do_is_pointed_at_and_not_saved(user: Path) -> None:
+    (user / "models/Kimi K2.5/model.safetensors").write_bytes(b"cut")
+    app, _ = real(user)
+    async with app.run_test(size=(120, 35)) as pilot:
+        await opened(pilot)
+        await pilot.press("ctrl+s")
+        assert app.focused is field(pilot, "model").input
+        for name, text in (("model", "~/models/Kimi K2.5"), ("data", "~/tokenized_data.jsonl"), ("out", "~/no/where")):
+            field(pilot, name).input.value = text
+        await until(pilot, lambda: {"model", "data", "out"} <= screen_of(pilot).made.fields.keys())
+        await appears(pilot, "1 of 1 files are missing")
+        await appears(pilot, "there is no folder")
+        await pilot.press("ctrl+s")
+        await pilot.pause(0.1)
+        assert app.focused is field(pilot, "model").input
+        assert isinstance(app.screen, SetupScreen)
+    assert not (user / "cfg").exists()
+
+
+# -- a scripted box -------------------------------------------------------------------------------------------------------
+
+
+async def test_the_names_below_a_path() -> None:
+    app, _ = setup()
+    async with app.run_test(size=(120, 35)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await pilot.press("enter", *"/m/")
+        await appears(pilot, "Qwen3-235B [new]/")
+        for words in ("→ /mnt/nfs/qwen", "link to nothing (/gone)", "4.10 kB", "3 more. tab completes, down chooses"):
+            assert words in text_of(app), text_of(app)
+        await pilot.press("down", "down", "enter")
+        assert field(pilot, "data").input.value == "/m/Qwen3-235B [new]/"
+        field(pilot, "data").input.value = "/m/n"
+        await pilot.press("end", "tab")
+        await until(pilot, lambda: field(pilot, "data").input.value == "/m/notes.txt")
+        await pilot.press("tab")
+        assert app.focused is field(pilot, "out").input
+
+
+async def test_every_proposal_can_be_changed_and_comes_back() -> None:
+    app, controller = setup(plan=CHOSEN)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await until(pilot, lambda: screen_of(pilot).made.ready)
+        tp = screen_of(pilot).query_one("#input-tp")
+        tp.focus()
+        await pilot.press("4")
+        await appears(pilot, "yours; proposed: 8")
+        assert screen_of(pilot).made.plan.tp == 4
+        await pilot.press("backspace", "tab")
+        await until(pilot, lambda: tp.value == "8")  # type: ignore[attr-defined]
+        await pilot.press("ctrl+s")
+        ((name, plan, _),) = controller.setup_box.saved
+        assert (name, plan.tp, controller.plan.tp) == ("kimi-k2.5-gpu-box", 8, 8)
+        assert controller.calls == []
+
+
+async def test_a_link_that_is_lost_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "AGAIN", 0.05)
+    app, controller = setup()
+    controller.setup_box.fault = LinkLost("The link to gpu-box is gone.")
+    async with app.run_test(size=(120, 35)) as pilot:
+        await appears(pilot, "The link to gpu-box is gone.")
+        controller.setup_box.fault = None
+        await appears(pilot, "8 × NVIDIA H200")
+        assert "is gone" not in text_of(app)
+
+
+async def test_a_running_server_says_what_waits_for_its_restart() -> None:
+    app, _ = setup([LIVE, arrived(READY, RUNNING)])
+    async with app.run_test(size=(120, 35)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.pause(0.1)
+        assert not isinstance(app.screen, SetupScreen)
+        await pilot.press("o")
+        await appears(pilot, "A server runs. Data, Output, Longest and Samples count from the next extraction on")
+        assert field(pilot, "model").input.value == "/models/kimi-k2.5"
+        screen_of(pilot).query_one("#input-tp").focus()
+        await pilot.press("4")
+        await appears(pilot, "Tensor par. change only after its restart")
+
+
+@pytest.mark.parametrize("kind", ["readonly", "named", "no set-up"])
+async def test_it_does_not_open_by_itself(kind: str) -> None:
+    if kind == "no set-up":
+        app, _ = console(NOTHING_RAN)
+    else:
+        app, _ = setup(plan=CHOSEN if kind == "named" else None, readonly=kind == "readonly")  # type: ignore[assignment]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.pause(0.1)
+        assert not isinstance(app.screen, SetupScreen)
+        await pilot.press("o")
+        await pilot.pause(0.1)
+        assert isinstance(app.screen, SetupScreen) is (kind == "named")
+
+
+async def test_the_report_of_a_whole_run_is_shown_as_it_is() -> None:
+    app, controller = setup(plan=CHOSEN)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("E")
+        await appears(pilot, "Everything is stored [all of it].")
+        assert controller.calls == ["run_all"]
+        await pilot.press("escape")
+        await pilot.pause(0.1)
+        assert not isinstance(app.screen, ReportScreen)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 60)], ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("state", ["empty", "chosen"])
+def test_pictures(snap_compare: Callable[..., bool], size: tuple[int, int], state: str) -> None:
+    app, _ = setup(plan=CHOSEN if state == "chosen" else None)
+
+    async def still(pilot: Pilot[None]) -> None:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        if state == "chosen":
+            await pilot.press("o")
+            await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+            await appears(pilot, "every sample") if size[1] > 24 else None
+            await until(pilot, lambda: screen_of(pilot)._asking.launch is not None)
+        else:
+            await appears(pilot, "Kimi-K2.5/")
+            await until(pilot, lambda: bool(screen_of(pilot).made.box))
+        for one in app.screen.query("Input"):
+            one.cursor_blink = False  # type: ignore[attr-defined]
+        await asyncio.sleep(0.2)
+
+    assert snap_compare(app, terminal_size=size, run_before=still)
