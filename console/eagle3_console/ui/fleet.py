@@ -45,6 +45,8 @@ class FleetApp(ConsoleApp):
         settings, readonly, ascii_signs, wall: as for `ConsoleApp`.
     """
 
+    opens_setup = False  # the list comes first
+
     def __init__(
         self,
         boxes: Sequence[tuple[str, Controller, Recorder | None]],

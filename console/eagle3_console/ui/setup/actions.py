@@ -12,6 +12,8 @@ from eagle3_console.ui.setup.seam import ACTS, SetupController
 class SetupActions(ConsoleBase):
     """Opens the set-up, and starts everything."""
 
+    opens_setup = True
+    """It opens by itself on a box where nothing ran yet."""
     _offered = False
 
     def setup_why_not(self, act: str) -> str:
@@ -31,7 +33,8 @@ class SetupActions(ConsoleBase):
         if self._offered or snapshot is None:
             return
         self._offered = True
-        if not isinstance(self.controller, SetupController) or self.readonly or not self.state.connection.live:
+        able = self.opens_setup and not self.readonly and self.state.connection.live
+        if not able or not isinstance(self.controller, SetupController):
             return
         plan = self.controller.plan
         untouched = snapshot.server.job is None and snapshot.extract is None
