@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 
 from eagle3_console.events import (
     CONNECTED,
+    Alert,
+    AlertRaised,
     Connection,
     ConnectionChanged,
     Event,
@@ -16,6 +18,7 @@ from eagle3_console.events import (
     Planned,
     SnapshotArrived,
     StepChanged,
+    WorkSeen,
 )
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.controller import LossyAction
@@ -214,6 +217,29 @@ def extracting() -> list[Event]:
     return events
 
 
+def trouble() -> list[Event]:
+    """An extraction with an export beside it, and a night's alerts."""
+    alerts = [
+        Alert(NOW - 40_000, "info", "a", "verified /data/hidden/kimi: 9,997 samples, 0 faults"),
+        Alert(
+            NOW - 30_000,
+            "error",
+            "b",
+            "output disk /data will not hold the run: 41.2 GB (38.4 GiB) too little, full in 9 h 12 m",
+            "make room there, or stop (x) and start again with another output directory: what is stored stays",
+        ),
+        Alert(NOW - 9_000, "warning", "c", "extraction paused: paused by a person", "p lets it go on"),
+        Alert(
+            NOW - 600,
+            "error",
+            "d",
+            "server-20270115t080000-3f2a shows no progress for 300 s while 38 requests wait",
+            "`eagle3-console server stack` shows where each process is; R restarts the server",
+        ),
+    ]
+    return [*extracting(), *(AlertRaised(alert) for alert in alerts), WorkSeen((EXPORT,), NOW)]
+
+
 SCENES: dict[str, list[Event]] = {
     "loading": [
         LIVE,
@@ -246,6 +272,12 @@ SCENES: dict[str, list[Event]] = {
         *extracting(),
         ConnectionChanged(Connection("waiting", "link lost; trying again in 4 s (try 3), r tries now", NOW)),
     ],
+    "empty": [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server of ours was ever started here"))],
+    "radix": [
+        LIVE,
+        arrived(dataclasses.replace(READY, spec=dataclasses.replace(SPEC, radix_cache=True), extra_key=True)),
+    ],
+    "trouble": trouble(),
     "finished": [*extracting()[:-2], arrived(READY, FINISHED, NOW), LogArrived(job("server").id, log_bytes(), 0)],
 }
 

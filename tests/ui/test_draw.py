@@ -117,7 +117,7 @@ def test_extraction_names_both_units_and_both_times() -> None:
     assert "370 GB (345 GiB) of 992 GB (924 GiB) written" in shown
     assert "done 09:30, in 1 h 30 m" in shown
     assert "11.8 samples/s now" in shown
-    assert "in flight 38 samples, 61,004 tokens" in shown
+    assert "in flight  38, 61,004 tokens" in shown
 
 
 def test_no_forecast_before_it_is_worth_one() -> None:

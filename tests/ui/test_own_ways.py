@@ -81,6 +81,28 @@ async def test_the_footer_shows_what_works_now_and_always_the_way_out(width: int
                 assert words in line
 
 
+@pytest.mark.parametrize(("height", "shown"), [(8, "25"), (12, "125"), (16, "1235"), (24, "12345")])
+async def test_a_low_terminal_hides_panels_by_rule_and_says_how_many(height: int, shown: str) -> None:
+    app, _ = console("trouble")
+    async with app.run_test(size=(80, height)) as pilot:
+        await settled(pilot)
+        panels = {panel.id for panel in app.screen.query(".panel") if panel.display and panel.region.height}
+        assert panels == {f"panel-{number}" for number in shown}
+        assert all(panel.region.bottom < height for panel in app.screen.query(".panel") if panel.id in panels)
+        hidden = 5 - len(shown)
+        assert ("hidden" in footer(app)) == bool(hidden)
+        if hidden:
+            assert f"{hidden} panel" in footer(app)
+        await pilot.press("l")  # one that is hidden is shown alone
+        await settled(pilot)
+        assert "Prefill batch" in text_of(app)
+        assert "hidden" not in footer(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert "3,731 / 10,000" in text_of(app)
+        assert "11.8 samples/s" in text_of(app)
+
+
 async def test_the_footer_calls_pause_resume_while_paused() -> None:
     app, controller = console(EXTRACTING)
     async with app.run_test(size=(100, 35)) as pilot:

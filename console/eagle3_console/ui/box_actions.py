@@ -98,7 +98,6 @@ class BoxActions(SetupActions):
             self.act("pause", self.controller.extract_pause)
 
     async def _verify(self) -> None:
-        self.notify("every file of the dataset is read; what is found comes in a window", title="verify", markup=False)
         report: VerifyReport = await self.controller.verify()
         self.push_screen(ReportDialog.of_verify(report, self.glyphs))
 

@@ -190,15 +190,14 @@ def _entries(state: ConsoleState) -> list[Alert]:
 
 
 def draw_events(view: View) -> list[Content]:
-    """Newest first. With one line's room only the last alert; every word of each where all fit."""
+    """Newest first, every word of each. With one line's room only the last alert."""
     state = view.state
     if view.height <= 1:
         if state.alerts:
             return [alert_line(state.alerts[-1], view)]
         return [words(("no alerts", MUTED))]
-    newest_first = [alert_line(entry, view) for entry in _entries(state)]
-    whole = [part for line in newest_first for part in line.wrap(max(20, view.width))]
-    lines = whole if len(whole) <= view.height else newest_first
+    newest_first = (alert_line(entry, view) for entry in _entries(state))
+    lines = [part for line in newest_first for part in line.wrap(max(20, view.width))]
     return lines or [words(("nothing yet", MUTED))]
 
 
@@ -206,9 +205,12 @@ def draw_history(view: View) -> list[Content]:
     """All of them in full, newest first: when, how grave, what, and below it the cure."""
     lines: list[Content] = []
     signs = {"info": view.glyphs.info, "warning": view.glyphs.warning, "error": view.glyphs.failed}
-    for entry in _entries(view.state):
+    entries = _entries(view.state)
+    times = [units.clock_short(entry.at, view.now) for entry in entries]
+    stamp = max(map(len, times), default=0)
+    for entry, when in zip(entries, times, strict=True):
         grave = "note" if entry.cause == "note" else entry.level
-        head = f"{units.clock_short(entry.at, view.now)} {signs[entry.level]} {grave:<7}  "
+        head = f"{when:>{stamp}} {signs[entry.level]} {grave:<7}  "
         room = max(20, view.width - len(head))
         text = wrap(entry.text, room)
         style = f"bold {LEVEL_STYLE[entry.level]}".strip() if entry.cause != "note" else MUTED

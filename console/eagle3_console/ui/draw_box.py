@@ -14,6 +14,8 @@ _BAR_STYLE = {"info": "$accent", "warning": "$warning", "error": "$error"}
 _GPU_BAR = 4
 _GPU_CELLS = 34
 """Cells that a GPU takes with a bar of `_GPU_BAR`: ``GPU 0 ████   93 %  88/141 GiB 60 °C``."""
+_GPU_CELLS_BRIEF = 26
+"""And without one: ``GPU 0  93 %  88/141 GiB 60°``."""
 
 
 def draw_box(view: View) -> list[Content]:
@@ -26,13 +28,14 @@ def draw_box(view: View) -> list[Content]:
     judged.sort(key=lambda item: _ORDER.index(item.mount.label) if item.mount.label in _ORDER else len(_ORDER))
     main = [item for item in judged if item.mount.label != "home"] or judged
     others = [item for item in judged if item not in main]
-    gpus = _gpus(gauges, view)
     lines = [_gauge(item, view) for item in main] + [_memory(gauges, view)]
+    across = _per_line(len(gauges.gpus), view.width, view.height - len(lines))
+    gpus = _gpus(gauges, view, across)
     if len(lines) + len(gpus) + len(others) <= view.height:
         lines += [_gauge(item, view) for item in others]
     room = view.height - len(lines)
     if 0 < room < len(gpus):
-        hidden = len(gauges.gpus) - (room - 1) * _per_line(view)
+        hidden = len(gauges.gpus) - (room - 1) * across
         gpus = [*gpus[: room - 1], words((f"{hidden} more GPUs: 3, then z", MUTED))]
     return lines + gpus
 
@@ -73,22 +76,38 @@ def _memory(gauges: Gauges, view: View) -> Content:
     return words("RAM    ", (filled, "$accent"), (empty, MUTED), f" {share} of {units.gib(gauges.ram_total)}  {load}")
 
 
-def _per_line(view: View) -> int:
-    return 2 if view.width >= 2 * _GPU_CELLS + 3 else 1
+def _per_line(gpus: int, width: int, room: int) -> int:
+    """Two where both fit with a bar, or where one a line would not fit below each other."""
+    if width >= 2 * _GPU_CELLS + 3:
+        return 2
+    return 2 if gpus > room and width >= 2 * _GPU_CELLS_BRIEF + 2 else 1
 
 
-def _gpus(gauges: Gauges, view: View) -> list[Content]:
-    """One or two in a line, all of one width."""
-    across = _per_line(view)
+def _gpus(gauges: Gauges, view: View, across: int) -> list[Content]:
+    """One or two in a line, all of one width; two that have no room for a bar are figures alone."""
     spare = (view.width - 3 * (across - 1)) // across - _GPU_CELLS
-    bar = max(_GPU_BAR, min(12, _GPU_BAR + spare))
-    cells = [_gpu(gpu, bar, view) for gpu in gauges.gpus]
-    return [Content("   ").join(cells[at : at + across]) for at in range(0, len(cells), across)]
+    if spare < 0 and across > 1:
+        cells, gap = [_gpu_brief(gpu, view) for gpu in gauges.gpus], "  "
+    else:
+        bar = max(_GPU_BAR, min(12, _GPU_BAR + spare))
+        cells, gap = [_gpu(gpu, bar, view) for gpu in gauges.gpus], "   "
+    return [Content(gap).join(cells[at : at + across]) for at in range(0, len(cells), across)]
 
 
 def _gpu(gpu: Gpu, bar: int, view: View) -> Content:
     filled, empty = view.glyphs.bar(gpu.memory_used / gpu.memory_total if gpu.memory_total else 0.0, bar)
-    busy = f"{gpu.utilisation:>3} %" if gpu.utilisation is not None else "  - %"
     heat = f" {gpu.temperature} {view.glyphs.celsius}" if gpu.temperature is not None else ""
-    size = f"{gpu.memory_used / 2**30:>3.0f}/{gpu.memory_total / 2**30:.0f} GiB"
-    return words(f"GPU {gpu.index} ", (filled, "$accent"), (empty, MUTED), f" {busy} {size}{heat}")
+    return words(f"GPU {gpu.index} ", (filled, "$accent"), (empty, MUTED), f" {_busy(gpu)} {_memory_of(gpu)}{heat}")
+
+
+def _gpu_brief(gpu: Gpu, view: View) -> Content:
+    heat = f" {gpu.temperature}{view.glyphs.celsius[0]}" if gpu.temperature is not None else ""
+    return words(f"GPU {gpu.index} {_busy(gpu)} {_memory_of(gpu)}{heat}")
+
+
+def _busy(gpu: Gpu) -> str:
+    return f"{gpu.utilisation:>3} %" if gpu.utilisation is not None else "  - %"
+
+
+def _memory_of(gpu: Gpu) -> str:
+    return f"{gpu.memory_used / 2**30:>3.0f}/{gpu.memory_total / 2**30:.0f} GiB"

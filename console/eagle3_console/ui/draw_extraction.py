@@ -34,7 +34,7 @@ def draw_extraction(view: View) -> list[Content]:
     extract = snapshot.extract
     if extract is None:
         plan = [line for text in view.state.plan for line in wrap(text, view.width)]
-        return [*_work(view), words((_nothing_yet(view), MUTED)), *plan]
+        return [*_work(view), *wrap(_nothing_yet(view), view.width, MUTED), *plan]
     lines = [_bar(extract, view)]
     if view.height == 1:
         return lines
@@ -57,13 +57,16 @@ def _work(view: View) -> list[Content]:
     """A line for each export, merge and removal that runs."""
     lines = []
     for one in view.state.work:
-        name = one.job.kind if one.job is not None else "work"
-        text = f"  {one.sentence}"
+        items = [
+            words((f"{view.glyphs.running} {one.job.kind if one.job is not None else 'work'}", "bold $text-accent"))
+        ]
         if one.total:
-            text = f"  {units.n_of(one.done, one.total)} files  {units.percent(one.done, one.total)}"
-            size = f"  {units.gb(one.bytes_done)} of {units.gb(one.bytes_total)}" if one.bytes_total else ""
-            text += size + (f"  ETA {units.duration(one.eta)}" if one.eta is not None else "")
-        lines.append(words((f"{view.glyphs.running} {name}", "bold $text-accent"), text))
+            items.append(words(f"{units.n_of(one.done, one.total)} files  {units.percent(one.done, one.total)}"))
+            items += [words(f"{units.gb(one.bytes_done)} of {units.gb(one.bytes_total)}")] if one.bytes_total else []
+            items += [words(f"ETA {units.duration(one.eta)}")] if one.eta is not None else []
+        else:
+            items.append(words(one.sentence))
+        lines += flow(items, view.width, gap="  ")
     return lines
 
 
@@ -130,7 +133,7 @@ def _end(extract: ExtractStatus, view: View) -> Content:
 
 def _counts(extract: ExtractStatus) -> Iterator[Content]:
     if extract.state in EXTRACTING:
-        yield words(f"in flight {extract.in_flight} samples, {units.number(extract.tokens_in_flight)} tokens")
+        yield words(f"in flight {extract.in_flight:>3}, {units.number(extract.tokens_in_flight)} tokens")
     yield words((f"rejected {units.number(extract.rejected)}", "bold $text-warning" if extract.rejected else ""))
     yield words((f"failed {units.number(extract.failed)}", "bold $text-error" if extract.failed else ""))
     if extract.cut:

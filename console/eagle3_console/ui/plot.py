@@ -1,4 +1,4 @@
-"""Samples per second over time, drawn by plotext where it can be loaded and by a row of columns where it cannot.
+"""What changes over time (samples/s, GB/s, how full the dump directory is), drawn by plotext where it can be loaded and by a row of columns where it cannot.
 
 plotext 6 has one global figure and a compiled kernel that not every platform has (no musl wheels). It is imported at the
 first plot, used from the event loop's thread alone, and no fault of it reaches the console.
@@ -6,10 +6,11 @@ first plot, used from the event loop's thread alone, and no fault of it reaches 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.content import Content
@@ -26,13 +27,31 @@ REDRAW_EVERY = 0.5
 _log = logging.getLogger(__name__)
 
 
-def plot_lines(history: Sequence[Sample], width: int, height: int, glyphs: Glyphs) -> list[Content]:
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """One thing that is plotted."""
+
+    title: str
+    value: Callable[[Sample], float]
+
+
+SERIES = (
+    Series("samples/s", lambda sample: sample.samples_per_s),
+    Series("GB/s written", lambda sample: sample.bytes_per_s / 1e9),
+    Series("dump directory, % full", lambda sample: 100 * sample.dump_used_fraction),
+)
+"""The first is drawn where there is room for one only."""
+
+
+def plot_lines(
+    history: Sequence[Sample], width: int, height: int, glyphs: Glyphs, series: Series = SERIES[0]
+) -> list[Content]:
     """A plot of at most `height` lines of `width` cells; empty where there is nothing to draw or no room."""
     if len(history) < 2 or height < 2 or width < 20:
         return []
     newest = history[-1].t
-    points = [((sample.t - newest) / 60.0, sample.samples_per_s) for sample in _thinned(history, 2 * width)]
-    title = words(("samples/s", MUTED))
+    points = [((sample.t - newest) / 60.0, series.value(sample)) for sample in _thinned(history, 2 * width)]
+    title = words((series.title, MUTED))
     if height > MIN_HEIGHT and glyphs.bar_parts:
         drawn = _plotext(points, width, height - 1)
         if drawn is not None:
@@ -117,8 +136,9 @@ def columns(points: Sequence[tuple[float, float]], width: int, height: int, glyp
 class Plotter:
     """Keeps the last plot: a new one is made at most every `REDRAW_EVERY` seconds, and only of something new."""
 
-    def __init__(self, glyphs: Glyphs) -> None:
+    def __init__(self, glyphs: Glyphs, series: Series = SERIES[0]) -> None:
         self._glyphs = glyphs
+        self._series = series
         self._room = (0, 0)
         self._newest: float | None = None
         self._drawn_at = 0.0
@@ -129,6 +149,6 @@ class Plotter:
         newest = history[-1].t if history else None
         due = time.monotonic() - self._drawn_at >= REDRAW_EVERY and newest != self._newest
         if due or (width, height) != self._room:
-            self._lines = plot_lines(history, width, height, self._glyphs)
+            self._lines = plot_lines(history, width, height, self._glyphs, self._series)
             self._room, self._newest, self._drawn_at = (width, height), newest, time.monotonic()
         return self._lines

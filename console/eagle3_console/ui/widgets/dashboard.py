@@ -31,7 +31,7 @@ class Dashboard(Screen[None]):
     """Header, checklist, five panels, footer. Draws whatever state it is shown; keeps none of it."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (120, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (20, "-low"), (32, "-middle"), (40, "-high")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (14, "-tiny"), (20, "-low"), (32, "-middle"), (40, "-high")]  # noqa: RUF012
     AUTO_FOCUS = "LogView"
 
     def __init__(
@@ -86,6 +86,10 @@ class Dashboard(Screen[None]):
         for line in lines:
             line.show(state, now)
 
+    def on_resize(self) -> None:
+        """The footer says how many panels have no room."""
+        self._key_bar.refresh()
+
     def tick(self, now: float) -> None:
         """The clock goes on; nothing else changes by itself."""
         self._header.tick(now)
@@ -95,6 +99,8 @@ class Dashboard(Screen[None]):
         panel = self._panel(number)
         if self.has_class("-zoomed") and not panel.has_class("-zoom"):
             self.zoom(None)
+        if not panel.display:
+            self.zoom(number)  # there is no room for it beside the others
         (self.log_panel.view if number == 4 else panel).focus()
 
     def _unseen(self, state: ConsoleState) -> int:
@@ -129,6 +135,7 @@ class Dashboard(Screen[None]):
         if number == 5 and self._state.alerts:
             self._seen = self._state.alerts[-1]
         self._header.refresh()
+        self._key_bar.refresh()
 
     def _panel(self, number: int) -> Widget:
         return self.log_panel if number == 4 else self._panels[number]

@@ -18,6 +18,9 @@ from eagle3_console.ui.draw import words
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.keys import Key
 
+_BUTTON_CELLS = 6
+"""What a button takes beside its words: its padding and the gap to the next."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -92,6 +95,12 @@ class AskDialog(ModalScreen[str | None]):
                     button = Button(label, id=f"choice-{number}", variant="error", compact=True)
                     button.disabled = self._typed is not None
                     yield button
+
+    def on_resize(self) -> None:
+        """Buttons that do not fit beside each other lie below each other."""
+        row = self.query_one("#dialog-buttons", Horizontal)
+        needed = sum(len(str(button.label)) + _BUTTON_CELLS for button in row.query(Button))
+        row.set_class(needed > row.size.width > 0, "-stacked")
 
     def on_mount(self) -> None:
         """Ask for the line."""

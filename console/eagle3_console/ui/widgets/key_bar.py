@@ -17,6 +17,7 @@ from eagle3_console.ui.widgets.panel import Bar
 _LAST = ("help", "palette", "detach")
 """These stay, however narrow it is."""
 _GAP = "  "
+_ROOMY = 60
 
 
 class KeyBar(Bar):
@@ -28,19 +29,36 @@ class KeyBar(Bar):
         self._keys = tuple(keys)
         self._readonly = readonly
 
+    def _hidden(self) -> Content:
+        """How many panels have no room."""
+        screen = self.screen
+        count = 0 if screen.has_class("-zoomed") else hidden_panels(screen.size.height)
+        if not count:
+            return Content("")
+        what = f"{count} panel{'s' if count > 1 else ''}" if screen.size.width >= _ROOMY else f"{count}"
+        return words((f" {what} hidden ", "reverse"))
+
     def _line(self, view: View) -> list[Content]:
-        items = [_item(key, view.state) for key in chosen(self._keys, view.state, self._readonly, view.width)]
-        return [Content(" ") + Content(_GAP).join(items)]
+        hidden = self._hidden()
+        room = view.width - hidden.cell_length
+        items = [_item(key, view.state) for key in chosen(self._keys, view.state, self._readonly, room)]
+        return [hidden + " " + Content(_GAP).join(items)]
 
     async def on_click(self, event: events.Click) -> None:
         """The key under the mouse."""
-        at = 1
-        for key in chosen(self._keys, self._state, self._readonly, self.size.width):
+        hidden = self._hidden().cell_length
+        at = hidden + 1
+        for key in chosen(self._keys, self._state, self._readonly, self.size.width - hidden):
             end = at + _item(key, self._state).cell_length
             if at <= event.x < end:
                 await self.app.run_action(key.action)
                 return
             at = end + len(_GAP)
+
+
+def hidden_panels(height: int) -> int:
+    """How many panels the style sheet leaves out at this height: the log first, then the box, then the server."""
+    return sum(height < least for least in (20, 14, 10))
 
 
 def chosen(keys: Sequence[Key], state: ConsoleState, readonly: bool, width: int) -> list[Key]:

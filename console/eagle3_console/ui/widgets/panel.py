@@ -10,7 +10,10 @@ from textual.widget import Widget
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import View, clip
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.plot import MIN_HEIGHT, Plotter
+from eagle3_console.ui.plot import MIN_HEIGHT, SERIES, Plotter
+
+_ROWS_EACH = 10
+"""Rows from which on a plot beside another one shows something."""
 
 
 class Lines(Widget):
@@ -68,7 +71,7 @@ class Panel(Lines, can_focus=True):
 
 
 class PlotPanel(Panel):
-    """A panel whose free room below the lines shows the rate as a plot."""
+    """A panel whose free room below the lines shows rates and fill as plots."""
 
     def __init__(
         self,
@@ -80,13 +83,18 @@ class PlotPanel(Panel):
         now: float,
     ) -> None:
         super().__init__(number, title, draw, glyphs, state, now)
-        self._plotter = Plotter(glyphs)
+        self._plotters = [Plotter(glyphs, series) for series in SERIES]
 
     def lines(self, view: View) -> list[Content]:
-        """The lines, an empty one, the plot."""
+        """The lines, then below an empty one as many plots as there is room for."""
         lines = super().lines(view)
-        room = view.height - len(lines) - 1
+        room = view.height - len(lines)
         snapshot = view.state.snapshot
-        if room >= MIN_HEIGHT and snapshot is not None and snapshot.extract is not None:
-            lines = [*lines, Content(""), *self._plotter.lines(view.state.history, view.width, room)]
+        if snapshot is None or snapshot.extract is None:
+            return lines
+        count = max(1, min(len(self._plotters), room // _ROWS_EACH))
+        for plotter in self._plotters[:count]:
+            height = room // count - 1
+            if height >= MIN_HEIGHT:
+                lines = [*lines, Content(""), *plotter.lines(view.state.history, view.width, height)]
         return lines
