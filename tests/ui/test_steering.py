@@ -12,7 +12,7 @@ from eagle3_console.ui import steering
 from eagle3_console.ui.widgets.dialog import AskDialog
 from eagle3_remote.protocol import Steering
 from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived, console
-from tests.ui.test_keys import settled, text_of
+from tests.ui.test_keys import appears, settled, text_of
 
 SINCE = NOW - 1800
 
@@ -47,7 +47,7 @@ async def test_keys_wait_while_another_steers_and_t_takes_over_after_asking() ->
         await pilot.press("T")
         await settled(pilot)
         assert isinstance(app.screen, AskDialog)
-        assert "that console only watches" in text_of(app)
+        await appears(pilot, "only watches")
         await pilot.press("escape")
         await settled(pilot)
         assert controller.calls == []
