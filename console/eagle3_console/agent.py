@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 from typing import Any, TypeVar
 
-from eagle3_console.errors import AgentFault, AgentSilent, BoxRefused, ServerFailed
+from eagle3_console.errors import AgentFault, AgentSilent, BoxRefused, ConsoleError, ServerFailed
 from eagle3_console.link.base import Channel
-from eagle3_console.link.errors import LinkLost
+from eagle3_console.link.errors import LinkError, LinkLost
 from eagle3_console.starting import request
 from eagle3_remote import protocol
 
 T = TypeVar("T")
+
+_MAX_LINE = 2 * protocol.MAX_LINE_BYTES
+"""Bytes of one line from the box that are kept; the agent's own limit, and what login scripts may say."""
 
 
 class AgentClient:
@@ -27,7 +29,7 @@ class AgentClient:
         loop = asyncio.get_running_loop()
         self._waiting: dict[int, asyncio.Future[Any]] = {number + 1: loop.create_future() for number in range(sent)}
         self._ready = loop.create_future()
-        self._lost: Exception | None = None
+        self._lost: ConsoleError | None = None
         self._reader = asyncio.create_task(self._read(), name=f"agent reader {where}")
 
     @classmethod
@@ -46,28 +48,33 @@ class AgentClient:
         """
         client = cls(channel, where, sent)
         try:
-            async with asyncio.timeout(wait):
-                await (client._waiting[1] if sent else client._ready)
-        except TimeoutError:
-            await client.close()
-            tail = channel.stderr_tail().decode(errors="replace").strip()[-500:]
-            raise AgentSilent(
-                f"The agent on {where} did not answer in {wait:.0f} s. It said: {tail or 'nothing'}"
-            ) from None
+            return client, await client._shake_hands(wait, sent)
         except BaseException:
             await client.close()
             raise
+
+    async def _shake_hands(self, wait: float, sent: int) -> protocol.Hello:
+        try:
+            async with asyncio.timeout(wait):
+                await (self._waiting[1] if sent else self._ready)
+        except TimeoutError:
+            said = self._last_words() or "nothing"
+            raise AgentSilent(f"The agent on {self._where} did not answer in {wait:.0f} s. It said: {said}") from None
         if sent:
-            hello = await client.answer(1, "hello", protocol.Hello)
+            hello = await self.answer(1, "hello", protocol.Hello)
         else:
-            hello = await client.call("hello", {"protocol": protocol.PROTOCOL_VERSION}, protocol.Hello)
+            hello = await self.call("hello", {"protocol": protocol.PROTOCOL_VERSION}, protocol.Hello, wait)
         if hello.protocol != protocol.PROTOCOL_VERSION:
-            await client.close()
             raise AgentFault(
-                f"The agent on {where} speaks protocol {hello.protocol}, this console {protocol.PROTOCOL_VERSION}: "
+                f"The agent on {self._where} speaks protocol {hello.protocol}, this console {protocol.PROTOCOL_VERSION}: "
                 "run 'eagle3-console deploy' again with this console."
             )
-        return client, hello
+        return hello
+
+    @property
+    def ended(self) -> bool:
+        """Whether no call can be answered any more."""
+        return self._lost is not None
 
     async def call(self, method: str, params: Any, kind: type[T], wait: float = 60.0, key: str = "") -> T:
         """One call.
@@ -130,26 +137,39 @@ class AgentClient:
     async def close(self) -> None:
         """End the channel; the agent ends by itself when its stdin closes. Jobs go on."""
         self._reader.cancel()  # first: a closing channel reads what is left itself, and two cannot read at once
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._reader
-        await self._channel.close()
+        await asyncio.wait({self._reader})
         self._fail(LinkLost(f"The agent channel to {self._where} was closed."))
+        await self._channel.close()
 
     async def _read(self) -> None:
-        buffer = b""
-        error: Exception
+        begun: list[bytes] = []
+        """The pieces of a line whose end has not come yet."""
+        room = _MAX_LINE
+        error: ConsoleError
         try:
             while data := await self._channel.read(65536):
-                *lines, buffer = (buffer + data).split(b"\n")
+                *lines, rest = data.split(b"\n")
+                if lines:
+                    lines[0] = b"".join((*begun, lines[0]))
+                    begun, room = [], _MAX_LINE
                 for line in lines:
                     self._dispatch(line)
-            tail = self._channel.stderr_tail().decode(errors="replace").strip()[-500:]
-            error = LinkLost(f"The agent on {self._where} ended." + (f" It said: {tail}" if tail else ""))
-        except LinkLost as lost:
+                begun.append(rest)
+                room -= len(rest)
+                if room < 0:
+                    raise AgentFault(
+                        f"What comes from the agent on {self._where} are no messages: a line has more than {_MAX_LINE:,} bytes."
+                    )
+            said = self._last_words()
+            error = LinkLost(f"The agent on {self._where} ended." + (f" It said: {said}" if said else ""))
+        except (LinkError, AgentFault) as lost:
             error = lost
         self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _last_words(self) -> str:
+        return self._channel.stderr_tail().decode(errors="replace").strip()[-500:]
+
+    def _fail(self, error: ConsoleError) -> None:
         if self._lost is None:
             self._lost = error
         pending = [*self._waiting.values(), self._ready]
@@ -168,7 +188,8 @@ class AgentClient:
             return
         if message.get("method") == "ready" and not self._ready.done():
             self._ready.set_result(None)
-        future = self._waiting.get(message.get("id", 0))
+        number = message.get("id")
+        future = self._waiting.get(number) if isinstance(number, int) else None
         if future is None or future.done():
             return
         if "error" in message:
@@ -177,9 +198,10 @@ class AgentClient:
             future.set_result(message.get("result"))
 
 
-def _as_error(error: dict[str, Any]) -> Exception:
-    text = str(error.get("message", error))
-    match error.get("code"):
+def _as_error(error: object) -> ConsoleError:
+    known = error if isinstance(error, dict) else {}
+    text = str(known.get("message", error))
+    match known.get("code"):
         case protocol.E_REFUSED:
             return BoxRefused(text)
         case protocol.E_SERVER:

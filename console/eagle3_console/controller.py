@@ -55,6 +55,7 @@ class SessionController:
         self._again = asyncio.Event()
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
         self._flow = Flow(session, plan, self._take, log="tail")
+        self._flow.watcher.pace = self._queue.join
         self._plan = plan
         self._whole_run_done = whole_run
         self._snapshot: Snapshot | None = None
@@ -69,12 +70,11 @@ class SessionController:
         try:
             while True:
                 yield await self._queue.get()
+                self._queue.task_done()
         finally:
             for task in tasks:
                 task.cancel()
-            for task in tasks:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            await asyncio.wait(tasks)
             await self._flow.session.leave()
 
     @property

@@ -19,12 +19,14 @@ class Connection:
     """The link to the box."""
 
     word: str
-    """Stable machine word: ``connecting``, ``connected``, ``lost``, ``waiting``, ``refused``."""
+    """Stable machine word: ``connecting``, ``attaching``, ``connected``, ``silent``, ``lost``, ``waiting``, ``refused``."""
     sentence: str
-    """For a person, with what happens next: ``connection lost; trying again in 4 s (try 3)``."""
+    """For a person, with what happens next: ``link lost; trying again at 14:03:31 (try 3)``."""
     since: float
     """Unix seconds, this machine's clock."""
     latency_ms: float | None = None
+    next_try: float | None = None
+    """When the box is dialled again by itself, Unix seconds, this machine's clock; `None`: nothing is waited for."""
 
     @property
     def live(self) -> bool:

@@ -75,6 +75,7 @@ class Session:
         self._link: Link | None = None
         self._agent: AgentClient | None = None
         self._attaching = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
         self.hello: protocol.Hello | None = None
 
     @property
@@ -95,17 +96,23 @@ class Session:
 
     async def connect(self) -> None:
         """Dial. Raises what the dialling raises (`eagle3_console.link.errors`)."""
-        await self.drop()
+        self.let_go()
         self._link = await self._dial()
 
     async def drop(self) -> None:
-        """Forget the link and the agent. Jobs on the box go on."""
+        """Forget the link and the agent, and see them closed. Jobs on the box go on."""
+        self.let_go()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def let_go(self) -> None:
+        """Forget the link and the agent at once: a dead link takes seconds to close, which nobody who dials again waits for."""
         agent, self._agent = self._agent, None
         link, self._link = self._link, None
-        if agent is not None:
-            await agent.close()
-        if link is not None:
-            await link.close()
+        if agent is not None or link is not None:
+            closing = asyncio.create_task(_close(agent, link), name=f"close the link to {self.where}")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def leave(self) -> None:
         """Let others steer, and drop the link."""
@@ -159,7 +166,10 @@ class Session:
         """As `attach`; whether the call `first` (method and parameters) went with the agent's start."""
         async with self._attaching:  # two callers at once share one agent
             if self._agent is not None and self.hello is not None:
-                return False
+                if not self._agent.ended:
+                    return False
+                ended, self._agent = self._agent, None  # it alone: where the link broke, the start says so
+                await ended.close()
             if not await self._start("", first):
                 deployed = await self.deploy()
                 if not await self._start(deployed.path, first):
@@ -262,6 +272,15 @@ def console_name() -> str:
     except (KeyError, OSError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname().partition('.')[0]}"
+
+
+async def _close(agent: AgentClient | None, link: Link | None) -> None:
+    try:
+        if agent is not None:
+            await agent.close()
+    finally:
+        if link is not None:
+            await link.close()
 
 
 def _tail(done: Completed) -> str:

@@ -2,7 +2,8 @@
 
 Started as ``PY -I -c "import sys; sys.path.insert(0, '<release>'); from eagle3_remote.agent import main; main()"``.
 The first line it writes is the notification ``ready``; what an rc file printed stands before it. A second argument may
-hold the first requests, a line each. It ends when its standard input ends; jobs go on.
+hold the first requests, a line each. It ends when its standard input ends, or when its console is not heard for
+long: behind a link that vanished without a word its input never ends. Jobs go on.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import platform
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +70,9 @@ from eagle3_remote.serverlog.logtail import read_chunk
 from eagle3_remote.steering import Console, Lease
 
 T = TypeVar("T")
+
+FORGOTTEN = 900.0
+"""Seconds without a word from the console after which the agent ends; a console that still lives starts another one."""
 
 FINISH = (
     "server.start",
@@ -335,6 +340,12 @@ def _user() -> str:
         return str(os.getuid())
 
 
+def _end_when_forgotten(connection: Connection) -> None:
+    while connection.quiet() < FORGOTTEN:
+        time.sleep(FORGOTTEN / 20)
+    os._exit(0)
+
+
 def main() -> None:
     """Serve one console on standard input and output."""
     # Whatever prints from now on prints to standard error: the answers' channel carries nothing else.
@@ -350,5 +361,7 @@ def main() -> None:
     agent = Agent(home, release)
     # Requests that came with the command save who is far away a round trip.
     first = "".join(sys.argv[2:3]).encode().splitlines()
-    Connection(agent.methods(), FINISH, lambda key, call: once(home, key, call)).serve(source, out, first)
+    connection = Connection(agent.methods(), FINISH, lambda key, call: once(home, key, call))
+    threading.Thread(target=_end_when_forgotten, args=(connection,), name="forgotten", daemon=True).start()
+    connection.serve(source, out, first)
     os._exit(0)  # reads that were abandoned with the console do not hold the process

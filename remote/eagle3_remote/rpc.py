@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, BinaryIO
@@ -61,8 +62,16 @@ class Connection:
         self._finish = frozenset(finish)
         self._write_lock = threading.Lock()
         self._calls: dict[threading.Thread, str] = {}
+        self._answering: set[threading.Thread] = set()
         self._calls_lock = threading.Lock()
         self._out: BinaryIO | None = None
+        self._heard = self._busy_until = time.monotonic()
+
+    def quiet(self) -> float:
+        """Seconds since the console was heard or a call was at work. An answer that nobody takes is no work."""
+        with self._calls_lock:
+            at_work = self._calls.keys() - self._answering
+            return 0.0 if at_work else time.monotonic() - max(self._heard, self._busy_until)
 
     def serve(self, source: BinaryIO, out: BinaryIO, first: Iterable[bytes] = ()) -> None:
         """Answer the lines of `first`, then those of `source` until it ends. Returns when the calls that must finish have finished."""
@@ -74,6 +83,7 @@ class Connection:
             line = source.readline(MAX_LINE_BYTES + 1)
             if not line:
                 break
+            self._heard = time.monotonic()
             if len(line) > MAX_LINE_BYTES and not line.endswith(b"\n"):
                 _skip_line(source)
                 self._error(None, E_REQUEST, f"the line is longer than {MAX_LINE_BYTES} bytes")
@@ -127,7 +137,12 @@ class Connection:
 
     def _call(self, handler: Handler, params: Mapping[str, Any], call_id: int | str | None) -> None:
         try:
-            result = handler(params)
+            try:
+                result = handler(params)
+            finally:
+                with self._calls_lock:
+                    self._answering.add(threading.current_thread())
+                    self._busy_until = time.monotonic()
         except Refused as error:
             self._error(call_id, E_REFUSED, str(error))
         except ServerFault as error:
@@ -143,6 +158,7 @@ class Connection:
         finally:
             with self._calls_lock:
                 self._calls.pop(threading.current_thread(), None)
+                self._answering.discard(threading.current_thread())
 
     def _error(self, call_id: int | str | None, code: int, message: str) -> None:
         self._send({"jsonrpc": "2.0", "id": call_id, "error": {"code": code, "message": message}})

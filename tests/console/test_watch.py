@@ -84,7 +84,7 @@ async def test_a_link_lost_before_the_first_greeting_is_dialled_again(home: Path
     await session.drop()
     assert len(dial.links) == 2
     words = [event.connection.word for event in events if isinstance(event, ConnectionChanged)]
-    assert words == ["connecting", "connected", "lost", "connecting", "connected"]
+    assert words == ["connecting", "connected", "lost", "connecting", "attaching", "connected"]
     assert any(isinstance(event, Greeted) for event in events)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from eagle3_console.link.failures import Attempt
 from eagle3_console.link.hostkeys import HostKeyCheck
 from eagle3_console.link.keys import KeyRing
 
+DEAD_AFTER = 20
+"""Seconds without a sign from the box's network after which a connection is given up."""
 _PASSWORD_TRIES = 3
 
 
@@ -31,6 +35,24 @@ def read_password(path: Path) -> str:
         return path.read_text().split("\n", 1)[0].rstrip("\r")
     except (OSError, UnicodeDecodeError) as error:
         raise KeyUnusable(f"The password file {path} cannot be read: {error}. Check the path.") from None
+
+
+def _watch_over(opened: socket.socket | None) -> None:
+    """Let the kernel see a dead network after `DEAD_AFTER`, also during the login, which SSH's own keepalive does not cover."""
+    if opened is None or opened.family not in (socket.AF_INET, socket.AF_INET6):
+        return  # a proxy command, or another connection's channel
+    wishes = {
+        "TCP_KEEPIDLE": DEAD_AFTER // 4,
+        "TCP_KEEPALIVE": DEAD_AFTER // 4,  # what macOS calls it
+        "TCP_KEEPINTVL": DEAD_AFTER // 4,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": DEAD_AFTER * 1000,
+    }
+    with contextlib.suppress(OSError):
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in wishes.items():
+            if hasattr(socket, name):
+                opened.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 class Login(asyncssh.SSHClient):
@@ -84,6 +106,7 @@ class Login(asyncssh.SSHClient):
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
         self._connection = conn
         self._connected = True
+        _watch_over(conn.get_extra_info("socket"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.lost = exc

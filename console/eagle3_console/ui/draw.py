@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -104,13 +105,18 @@ def draw_header(view: View, target: str, readonly: bool, unseen: int, alerts_key
         name = name + words((steerer, "reverse"), "  ")
     if not connection.live:
         as_of = f"  shown as of {units.clock(state.as_of)}" if state.as_of is not None else ""
-        lost = words((f"{glyphs.lost} {connection.word}", "bold $text-warning"), as_of)
+        lost = words((f"{glyphs.lost} {connection.word}{_next_try(view)}", "bold $text-warning"), as_of)
         return spread(name + lost, right, view.width, glyphs)
     latency = f" {connection.latency_ms:.0f} ms" if connection.latency_ms is not None else ""
     left = name + words((f"{glyphs.live} {connection.word}{latency}", "$text-success"))
     room = view.width - left.cell_length - right.cell_length - 4
     facts = first_that_fits(_facts(view), room) if room > 0 else Content("")
     return spread(left + "    " + facts, right, view.width, glyphs)
+
+
+def _next_try(view: View) -> str:
+    at = view.state.connection.next_try
+    return f" {math.ceil(at - view.now)} s" if at is not None and at > view.now else ""
 
 
 def _facts(view: View) -> list[Content]:
