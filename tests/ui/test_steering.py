@@ -47,7 +47,7 @@ async def test_keys_wait_while_another_steers_and_t_takes_over_after_asking() ->
         await pilot.press("T")
         await settled(pilot)
         assert isinstance(app.screen, AskDialog)
-        await appears(pilot, "only watches")
+        await appears(pilot, "Take over (T)")
         await pilot.press("escape")
         await settled(pilot)
         assert controller.calls == []
