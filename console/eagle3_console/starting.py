@@ -52,7 +52,7 @@ home=$2 release=$3 code=$4 requests=$5
 found() {
   exec "$1" -I -u -c "$code" "$release" "$requests"
 }
-[ -z "$7" ] || found "$7"
+[ ! -x "$7" ] || found "$7"
 """
     + _SEARCH
 )

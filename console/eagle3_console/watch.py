@@ -165,7 +165,8 @@ class Watcher:
         """
         async with self._pulling:
             await self._paced()
-            snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=20)
+            # A log that no release like ours has read yet takes a while; a dead link is seen by its keepalive.
+            snapshot = await self.call("snapshot", {"paths": self.paths}, Snapshot, wait=60)
             self._greeted(self.session.hello)
             self.emit(SnapshotArrived(snapshot, self._clock.now().wall))
             await self._measure()

@@ -17,7 +17,7 @@ import pytest
 from eagle3_remote.explain import explained
 from eagle3_remote.job import jobs, logcap, stopping
 from eagle3_remote.protocol import JobState, LogChunk
-from eagle3_remote.serverlog import LogState, feed, view
+from eagle3_remote.serverlog import LogState, checkpoint, feed, view
 from eagle3_remote.serverlog.logtail import LogTail, read_chunk
 from tests.box.client import until
 from tests.box.test_checkpoint import same
@@ -105,6 +105,11 @@ def test_a_job_that_writes_all_the_time_and_a_reader_that_follows(home: Path, re
     assert kept == sorted(set(kept))
     assert (kept[0], kept[-1]) == (0, 199_999)
     assert len(kept) < 200_000
+    log = os.open(job.log_path, os.O_RDONLY)
+    folded = checkpoint.load(job.run_dir, log)  # what the supervisor left for agents to come
+    os.close(log)
+    assert folded is not None
+    assert folded.offset > MIB
     assert not stopping.members(job)
 
 
