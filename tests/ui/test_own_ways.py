@@ -14,7 +14,7 @@ from eagle3_console.events import Alert, AlertRaised
 from eagle3_console.settings import Settings
 from eagle3_console.ui import themes
 from eagle3_console.ui.app import ConsoleApp
-from eagle3_console.ui.palette import Actions
+from eagle3_console.ui.palette import Everything
 from eagle3_remote.protocol import ExtractState
 from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived, console
 from tests.ui.test_keys import EXTRACTING, IDLE, SERVING, appears, settled, text_of
@@ -161,8 +161,13 @@ async def test_the_palette_has_every_key_under_the_words_of_footer_and_help() ->
     app, _ = console(EXTRACTING)
     async with app.run_test() as pilot:
         await settled(pilot)
-        found = {hit.text async for hit in Actions(app.screen).discover()}
-        assert found == {f"{key.group}: {key.label}" for key in app.keys if key.id != "palette"}
+        found = {hit.text async for hit in Everything(app.screen).discover()}
+        assert {name for name in found if name.startswith("theme: ")} == {
+            f"theme: {theme.name}" for theme in themes.OWN
+        }
+        assert {name for name in found if not name.startswith("theme: ")} == {
+            f"{key.group}: {key.label}" for key in app.keys if key.id != "palette"
+        }
 
 
 async def test_a_theme_is_taken_by_name_and_the_settings_give_the_first() -> None:

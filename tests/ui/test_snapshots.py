@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from eagle3_console.settings import Settings
 from tests.ui.scenes import SCENES, ScriptedController, console
@@ -44,6 +45,9 @@ def when_still(controller: ScriptedController, *keys: str) -> Callable[[Pilot[No
         for key in keys:
             await pilot.press(key)
             await pilot.pause(0.3)
+        for typed in pilot.app.screen.query(Input):
+            typed.cursor_blink = False
+        await pilot.pause()
 
     return run
 

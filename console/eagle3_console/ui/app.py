@@ -25,7 +25,7 @@ from eagle3_console.ui.farewell import farewell
 from eagle3_console.ui.glyphs import ASCII
 from eagle3_console.ui.keys import KEYS, Key
 from eagle3_console.ui.log_actions import LogActions
-from eagle3_console.ui.palette import Actions, Themes
+from eagle3_console.ui.palette import Everything
 from eagle3_console.ui.screen_actions import ScreenActions
 
 _DEFAULT = Settings()
@@ -48,7 +48,7 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
     CSS_PATH = Path(__file__).with_name("console.tcss")
     TITLE = "eagle3-console"
     ENABLE_COMMAND_PALETTE = False  # ours has a key of its own, in the table
-    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Actions, Themes}
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Everything}
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(key.keys, key.action, key.label, key_display=key.shown, id=key.id) for key in KEYS
     ]
