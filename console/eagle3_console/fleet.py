@@ -98,8 +98,13 @@ def total(lines: Sequence[BoxLine]) -> Total:
 
 
 def alerts(states: Sequence[tuple[str, ConsoleState]]) -> list[tuple[str, Alert]]:
-    """Those of all boxes in one list, newest first, each with its host; a link that is not there is one too."""
-    found = [(host, alert) for host, state in states for alert in state.alerts]
+    """Those of all boxes in one list, newest first, each with its host; a link that is not there is one too, as it is now."""
+    found = [
+        (host, alert)
+        for host, state in states
+        for alert in state.alerts
+        if state.connection.live or not alert.cause.startswith("link-")
+    ]
     for host, state in states:
         link = state.connection
         if not link.live and link.word != "connecting":

@@ -6,15 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from eagle3_console import units
-from eagle3_console.alerts import (
-    EXTRACTING,
-    SERVING,
-    Sample,
-    conditions,
-    fresh,
-    of_work,
-    used_fraction,
-)
+from eagle3_console.alerts import EXTRACTING, SERVING, Sample, conditions, fresh, of_link, of_work, sample_of
+from eagle3_console.alerts.link import LOST_AFTER
 from eagle3_console.events import (
     Alert,
     AlertRaised,
@@ -60,6 +53,8 @@ class ConsoleState:
     snapshot: Snapshot | None = None
     as_of: float | None = None
     """This machine's Unix clock when `snapshot` came."""
+    lost_since: float | None = None
+    """This machine's Unix clock since there is no link; `None`: there is one."""
     steps: tuple[Step, ...] = tuple(Step(name) for name in STEP_NAMES)
     alerts: tuple[Alert, ...] = ()
     """Oldest first, each cause once."""
@@ -76,14 +71,14 @@ class ConsoleState:
 
 def initial(now: float, target: str) -> ConsoleState:
     """The state before the first event."""
-    return ConsoleState(Connection("connecting", f"connecting to {target}", now))
+    return ConsoleState(Connection("connecting", f"connecting to {target}", now), lost_since=now)
 
 
 def reduce(state: ConsoleState, event: Event) -> ConsoleState:
     """The state after one event. Log bytes are not part of it: the log view keeps its own ring."""
     match event:
         case ConnectionChanged(connection):
-            return dataclasses.replace(state, connection=connection)
+            return _with_connection(state, connection)
         case Greeted(hello):
             return dataclasses.replace(state, hello=hello)
         case SnapshotArrived(snapshot, at):
@@ -104,17 +99,33 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
             return state
 
 
+def _with_connection(state: ConsoleState, new: Connection) -> ConsoleState:
+    since = None if new.live else state.lost_since if state.lost_since is not None else new.since
+    state = dataclasses.replace(state, connection=new, lost_since=since)
+    news = tuple(alert for alert in of_link(new, since) if alert.cause not in state.told)
+    told = {**state.told, **{alert.cause: new.since for alert in of_link(new, since)}}
+    return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=told)
+
+
 def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleState:
     old = state.snapshot
     history = _with_sample(() if old is not None and _extract_id(old) != _extract_id(new) else state.history, new)
     state = dataclasses.replace(
         state,
         snapshot=new,
+        told=_unseen(state.told, at - state.as_of) if state.as_of is not None else state.told,
         as_of=at,
         steps=_steps_after(state.steps, old, new),
         history=history,
     )
     return _with_alerts(state, conditions(new, at, history), at)
+
+
+def _unseen(told: Mapping[str, float], gap: float) -> Mapping[str, float]:
+    """What was told before nobody could look for so many seconds: it did not go away in them."""
+    if gap < LOST_AFTER:
+        return told
+    return {cause: seen if cause.startswith("link-") else seen + gap for cause, seen in told.items()}
 
 
 def _with_alerts(state: ConsoleState, found: tuple[Alert, ...], at: float) -> ConsoleState:
@@ -130,15 +141,7 @@ def _with_sample(history: tuple[Sample, ...], snapshot: Snapshot) -> tuple[Sampl
     if history and snapshot.clock - history[-1].t < HISTORY_EVERY:
         # A box clock that was set back starts the plot afresh rather than silencing it until it has caught up.
         return history if snapshot.clock >= history[-1].t - HISTORY_EVERY else _with_sample((), snapshot)
-    extract = snapshot.extract
-    dump = next((mount for mount in snapshot.gauges.mounts if mount.label == "dump"), None)
-    sample = Sample(
-        t=snapshot.clock,
-        samples_per_s=extract.samples_per_s if extract is not None else 0.0,
-        bytes_per_s=extract.bytes_per_s if extract is not None else 0.0,
-        dump_used_fraction=used_fraction(dump) if dump is not None else 0.0,
-    )
-    return (*history, sample)[-HISTORY:]
+    return (*history, sample_of(snapshot))[-HISTORY:]
 
 
 def _set_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eagle3_console.alerts import REARM_AFTER, Sample, conditions, fresh, pressure
-from eagle3_console.events import Alert
-from eagle3_remote.protocol import ExtractState, ExtractStatus, Mount, Phase, ServerLog, ServerStatus
-from tests.ui.scenes import FAILED, FINISHED, LOADING, NOW, READY, RUNNING, gauges, markers, snapshot
+from eagle3_console.events import Alert, Connection, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.state import initial, reduce
+from eagle3_remote.protocol import ExtractState, ExtractStatus, Gauges, Mount, Phase, Restart, ServerLog, ServerStatus
+from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, arrived, gauges, markers, snapshot
 
 
 def causes(server: ServerStatus = READY, extract: ExtractStatus | None = None, **more: object) -> dict[str, Alert]:
@@ -115,12 +117,147 @@ def test_ranks_are_not_missed_while_the_server_still_starts() -> None:
         ({"state": ExtractState.PAUSED, "sentence": "dump directory full"}, "extract-paused", "warning"),
         ({"state": ExtractState.FINISHED}, "extract-bad", "warning"),
         ({"state": ExtractState.FINISHED, "rejected": 0}, "extract-done", "info"),
-        ({"failed": 3}, "samples-failed", "warning"),
+        ({"state": ExtractState.STOPPED}, "extract-stopped", "warning"),
+        ({"failed": 4}, "samples-bad", "warning"),
     ],
 )
 def test_extraction(changes: dict[str, object], cause: str, level: str) -> None:
     found = causes(READY, dataclasses.replace(RUNNING, **changes))  # type: ignore[arg-type]
     assert found[cause].level == level
+
+
+def test_a_few_bad_samples_wake_nobody() -> None:
+    assert causes(READY, dataclasses.replace(RUNNING, failed=3)) == {}
+    text = causes(READY, dataclasses.replace(RUNNING, rejected=30, failed=9))["samples-bad"].text
+    assert text == "39 samples are bad (1 % of those done): 30 rejected, 9 failed"
+
+
+def test_every_ended_extraction_says_what_to_do_next() -> None:
+    stopped = causes(READY, dataclasses.replace(RUNNING, state=ExtractState.STOPPED))["extract-stopped"]
+    assert (stopped.text, stopped.cure) == ("extraction stopped: 3,731 of 10,000 stored", "e resumes it")
+
+
+def test_each_restart_by_the_watchdog_is_told_with_its_reason() -> None:
+    restarts = (Restart(NOW - 60, "cuda_oom", "CUDA out of memory"), Restart(NOW, "", "signal 9"))
+    once = dataclasses.replace(READY, restarts=restarts[:1])
+    twice = dataclasses.replace(READY, restarts=restarts)
+    found = [conditions(snapshot(server), NOW) for server in (once, once, twice)]
+    told, known = fresh({}, found[0], NOW)
+    assert [(alert.level, alert.text) for alert in told] == [
+        ("warning", "the server crashed and the box started it again (restart 1): CUDA out of memory")
+    ]
+    told, known = fresh(known, found[1], NOW + 1)
+    assert told == ()
+    told, known = fresh(known, found[2], NOW + 2)
+    assert [alert.text for alert in told] == ["the server crashed and the box started it again (restart 2): signal 9"]
+
+
+def points(count: int, **fields: Callable[[int], object]) -> list[Sample]:
+    """A history of `count` points up to now, one every 2 s; each field a function of the point's number."""
+    plain = Sample(0.0, 11.0, 1e9, 0.1, running=True)
+    return [
+        dataclasses.replace(plain, t=NOW - 2 * (count - 1 - n), **{name: value(n) for name, value in fields.items()})  # type: ignore[arg-type]
+        for n in range(count)
+    ]
+
+
+def test_an_extraction_is_slow_below_half_of_its_own_median_for_two_minutes() -> None:
+    half = points(300, bytes_per_s=lambda n: 1e9 if n < 230 else 0.49e9)
+    alert = causes(READY, RUNNING, history=half)["extract-slow"]
+    assert alert.level == "warning"
+    assert "median is 1.00 GB/s" in alert.text
+    assert "3 Box" in alert.cure
+
+
+@pytest.mark.parametrize(
+    ("why", "history", "changes"),
+    [
+        ("not half", points(300, bytes_per_s=lambda n: 1e9 if n < 230 else 0.51e9), {}),
+        ("not for long", points(300, bytes_per_s=lambda n: 1e9 if n < 250 else 1e8), {}),
+        ("shorter samples", points(300, samples_per_s=lambda n: 20.0 if n < 230 else 2.0), {}),
+        ("nothing is usual yet", points(100, bytes_per_s=lambda n: 1e9 if n < 30 else 1e8), {}),
+        ("it was paused", points(300, bytes_per_s=lambda n: 1e9 if n < 230 else 1e8, running=lambda n: n != 270), {}),
+        ("the last ones are out", points(300, bytes_per_s=lambda n: 1e9 if n < 230 else 1e8),
+         {"stored": 9_960, "rejected": 2, "in_flight": 38}),
+    ],
+)  # fmt: skip
+def test_an_extraction_is_not_slow_when(why: str, history: list[Sample], changes: dict[str, object]) -> None:
+    assert "extract-slow" not in causes(READY, dataclasses.replace(RUNNING, **changes), history=history), why  # type: ignore[arg-type]
+
+
+def test_a_rising_share_of_bad_samples_is_an_error() -> None:
+    rising = points(300, done=lambda n: 10 * n, bad=lambda n: n // 100 if n < 200 else 2 + (n - 200))
+    alert = causes(READY, RUNNING, history=rising)["bad-share"]
+    assert alert.level == "error"
+    assert "7 % of the last 1,500, 0.067 % before" in alert.text
+    steady = points(300, done=lambda n: 10 * n, bad=lambda n: n)
+    assert "bad-share" not in causes(READY, RUNNING, history=steady)
+
+
+def test_somebody_else_who_fills_the_output_disk_is_seen_in_time() -> None:
+    box = gauges(output_free=1_700_000_000_000)
+    ours = points(160, output_free=lambda n: 2_000_000_000_000 - 2 * n * 10**9)
+    assert causes(READY, RUNNING, box=box, history=ours) == {}
+    more = points(160, output_free=lambda n: 2_000_000_000_000 - 4 * n * 10**9)
+    alert = causes(READY, RUNNING, box=box, history=more)["output-filling"]
+    assert (alert.level, alert.text) == (
+        "warning",
+        "output disk /data filling: 1.70 TB (1.55 TiB) free, full in 14 m 10 s; something else writes 1.00 GB/s there, "
+        "and the extraction needs 1 h 30 m",
+    )
+
+
+def test_the_box_folders_disk_is_judged_by_time_to_full() -> None:
+    box = gauges()
+    fast = points(160, home_free=lambda n: 120 * 10**9 - n * 10**8)
+    assert "full in 20 m 00 s" in causes(READY, None, box=box, history=fast)["home-filling"].text
+    slow = points(160, home_free=lambda n: 120 * 10**9 - n * 10**7)
+    assert causes(READY, None, box=box, history=slow) == {}
+
+
+@pytest.mark.parametrize("label", ["output", "dump", "home"])
+def test_inodes_are_judged_by_level_and_by_time_to_none(label: str) -> None:
+    box = gauges()
+
+    def left(count: int) -> Gauges:
+        mounts = [dataclasses.replace(one, inodes_free=count) if one.label == label else one for one in box.mounts]
+        return dataclasses.replace(box, mounts=tuple(mounts))
+
+    assert causes(box=left(999))[f"{label}-inodes"].level == "error"
+    fast = points(160, **{f"{label}_inodes": lambda n: 200_000 - 1_000 * n})
+    alert = causes(box=left(41_000), history=fast)[f"{label}-inodes-filling"]
+    assert (alert.level, "none in 1 m 22 s" in alert.text) == ("warning", True)
+    assert causes(box=left(41_000), history=points(160, **{f"{label}_inodes": lambda n: 41_000})) == {}
+
+
+def lost(word: str, at: float) -> ConnectionChanged:
+    return ConnectionChanged(Connection(word, "trying again in 30 s", at))
+
+
+def told(*events: Event) -> list[str]:
+    state = initial(NOW, "box")
+    for event in events:
+        state = reduce(state, event)
+    return [alert.cause.split(":")[0] for alert in state.alerts]
+
+
+def test_a_link_that_is_lost_for_a_minute_is_told_once() -> None:
+    short = [LIVE, lost("lost", NOW), lost("waiting", NOW + 59)]
+    assert told(*short) == []
+    assert told(*short, LIVE, lost("lost", NOW + 70), lost("waiting", NOW + 120)) == []
+    assert told(*short, lost("connecting", NOW + 61), lost("waiting", NOW + 90)) == ["link-lost"]
+    assert told(lost("refused", NOW)) == ["link-refused"]
+
+
+def test_what_was_told_before_a_break_is_not_told_again_after_it() -> None:
+    full = SnapshotArrived(snapshot(box=gauges(output_free=40_000_000_000)), NOW)
+    back = SnapshotArrived(full.snapshot, NOW + 8 * 3600)
+    link = [lost("waiting", NOW + 30 * beat) for beat in range(1, 960)]
+    assert told(LIVE, full, *link, LIVE, back) == ["output-almost-full", "link-lost"]
+    assert told(LIVE, full, arrived(at=NOW + 1), *link, LIVE, arrived(at=NOW + 8 * 3600), back) == [
+        "output-almost-full",
+        "link-lost",
+    ]
 
 
 def test_a_cause_is_told_once_and_again_only_after_it_was_gone_for_long() -> None:

@@ -77,7 +77,7 @@ def test_a_new_server_has_to_be_probed_again() -> None:
 def test_a_lost_link_keeps_what_was_known() -> None:
     state = after(LIVE, arrived(READY, RUNNING))
     lost = reduce(state, ConnectionChanged(Connection("lost", "trying again in 2 s", NOW)))
-    assert lost == dataclasses.replace(state, connection=lost.connection)
+    assert lost == dataclasses.replace(state, connection=lost.connection, lost_since=NOW)
     assert lost.as_of == NOW
     assert not lost.connection.live
 

@@ -95,7 +95,7 @@ class Player:
 
     def _history(self, index: int, count: int) -> tuple[Sample, ...]:
         """The last `count` points of the plots: each check-point has those that are new in it."""
-        points: list[list[float]] = []
+        points: list[list[Any]] = []
         while len(points) < count and index >= 0:
             points = self.recording.data(self.recording.checkpoints[index])["points"] + points
             index -= 1

@@ -1,0 +1,29 @@
+"""The link to the box."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eagle3_console import units
+from eagle3_console.events import Alert, Connection
+
+LOST_AFTER = 60.0
+"""Seconds without a link before it is news: shorter breaks mend themselves."""
+
+
+def of_link(connection: Connection, lost_since: float | None) -> Iterator[Alert]:
+    """What is wrong with the link.
+
+    Args:
+        lost_since: Unix seconds, this machine's clock, since there is none; `None`: there is one.
+    """
+    if connection.live or lost_since is None:
+        return
+    at = connection.since
+    if connection.word == "refused":
+        cure = "nothing is tried by itself, so that nobody is locked out: mend it, then r"
+        yield Alert(at, "error", "link-refused", f"the box refuses the link: {connection.sentence}", cure)
+    elif at - lost_since >= LOST_AFTER:
+        text = f"no link to the box for {units.duration(at - lost_since)}: {connection.sentence}"
+        cure = "what runs on the box goes on; it is dialled again and again, r tries now"
+        yield Alert(at, "error", "link-lost", text, cure)

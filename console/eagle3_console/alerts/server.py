@@ -1,0 +1,74 @@
+"""The server and the patch in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from eagle3_console import units
+from eagle3_console.alerts.extraction import EXTRACTING
+from eagle3_console.events import Alert
+from eagle3_remote.protocol import STARTING, ExtractStatus, Phase, ServerStatus
+
+SERVING = (Phase.READY, Phase.BUSY)
+
+
+def server(server: ServerStatus, extract: ExtractStatus | None) -> Iterator[Alert]:
+    """What is wrong with the server, and what its watchdog did about it."""
+    job = server.job.id if server.job is not None else "server"
+    log = server.log
+    if server.restarts:
+        last, count = server.restarts[-1], len(server.restarts)
+        text = f"the server crashed and the box started it again (restart {count}): {last.reason}"
+        cure = "it goes on by itself; `eagle3-console server log --root-cause` and the log (4) say why it crashed"
+        yield Alert(0.0, "warning", f"server-restarted:{job}:{count}", text, cure)
+    if server.phase is Phase.FAILED:
+        reason = log.root_cause or server.sentence
+        text = f"server failed ({log.failure}): {reason}" if log.failure else f"server failed: {reason}"
+        yield Alert(
+            0.0, "error", f"server-failed:{job}", text, log.advice or "read the log (4), then start it again (s)"
+        )
+    elif server.phase is Phase.UNRESPONSIVE:
+        yield Alert(
+            0.0, "error", f"server-unresponsive:{job}", server.sentence, "read the log (4); R restarts the server"
+        )
+    elif server.phase is Phase.EXITED and extract is not None and extract.state in EXTRACTING:
+        text = "the server is gone while the extraction runs"
+        yield Alert(
+            0.0, "error", f"server-exited:{job}", text, "start it again (s), then the extraction (e): it resumes"
+        )
+    elif server.phase is Phase.STUCK:
+        cure = "`eagle3-console server stack` shows where each process is; R restarts the server"
+        yield Alert(0.0, "error", f"server-stuck:{job}", server.sentence, cure)
+
+
+def patch(server: ServerStatus) -> Iterator[Alert]:
+    """What would make the rows of this server wrong or missing."""
+    if server.job is None or server.phase not in (*STARTING, *SERVING, Phase.FAILED):
+        return
+    job, log = server.job.id, server.log
+    if log.refused is not None:
+        text = f"the patch refused to work: {log.refused}"
+        yield Alert(0.0, "error", f"patch-refused:{job}", text, "no rows can be dumped by this server; see the log (4)")
+    seen, wanted = ranks(server)
+    if server.phase in SERVING and log.refused is None and seen < wanted:
+        text = f"the patch is active on {seen} of {wanted} ranks"
+        yield Alert(0.0, "error", f"patch-missing:{job}", text, "do not extract: deploy (d) and restart the server (R)")
+    if server.phase in SERVING and server.spec is not None and server.spec.radix_cache:
+        text = "the radix cache is on: shared prefixes would be missing from the rows"
+        yield Alert(
+            0.0,
+            "warning",
+            f"radix-on:{job}",
+            text,
+            ("e extracts without a restart, " if server.extra_key else "") + "R restarts with the radix cache off",
+        )
+    if log.cached_tokens > 0 and not (server.spec is not None and server.spec.radix_cache):  # with it on, others may
+        text = f"a prefill took {units.number(log.cached_tokens)} tokens from the cache: their rows are missing"
+        yield Alert(0.0, "error", f"cached-tokens:{job}", text, "R restarts the server with the radix cache off")
+
+
+def ranks(server: ServerStatus) -> tuple[int, int]:
+    """On how many tensor-parallel ranks the patch said that it is there, and on how many it must."""
+    markers = server.log.markers
+    wanted = max([marker.tp_size for marker in markers], default=0) or (server.spec.tp if server.spec else 1)
+    return len({marker.tp_rank for marker in markers}), wanted
