@@ -13,8 +13,9 @@ from eagle3_remote.extract.dataset import Dataset, prepare
 from eagle3_remote.extract.facts import Model, Server
 from eagle3_remote.extract.input import Rules, Sample, parse
 from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.order import Order
 from eagle3_remote.extract.plan import Plan
-from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.sources import Source, find, lines
 from eagle3_remote.extract.space import Shape
 from eagle3_remote.extract.statesfile import read_header, read_ids

@@ -13,7 +13,7 @@ import pytest
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import Journal
-from eagle3_remote.extract.reading import Order
+from eagle3_remote.extract.order import Order
 from eagle3_remote.extract.records import FAILED, SENT, WAITING, StoredFile
 from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, write_data
 

@@ -16,7 +16,7 @@ import pytest
 from eagle3_remote.extract import collect, spool
 from eagle3_remote.extract.errors import SampleFailure
 from eagle3_remote.extract.journal import Journal
-from eagle3_remote.extract.reading import Order
+from eagle3_remote.extract.order import Order
 from eagle3_remote.protocol import ExtractState
 from tests.extract import filling, jobs
 from tests.extract.made import journal_of, states_bytes, write_data, write_dump

@@ -19,7 +19,8 @@ from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Rules
 from eagle3_remote.extract.intake import place
 from eagle3_remote.extract.journal import Journal
-from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.order import Order
+from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.records import Counts
 from eagle3_remote.extract.shards import Shard
 from eagle3_remote.extract.sources import find

@@ -26,8 +26,9 @@ from eagle3_remote.extract.facts import (
 from eagle3_remote.extract.input import Rules
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.journalfile import FORMAT as JOURNAL_FORMAT
+from eagle3_remote.extract.order import Order
 from eagle3_remote.extract.progress import Reporter, say
-from eagle3_remote.extract.reading import Feeder, Order
+from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.records import Counts
 from eagle3_remote.protocol import ExtractSpec
 

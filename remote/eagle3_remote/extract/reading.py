@@ -19,9 +19,10 @@ from eagle3_remote.extract.collect import waited_for
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Bad, Rules, Sample, parse
 from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.order import Order
 from eagle3_remote.extract.records import Counts, Reading
 from eagle3_remote.extract.seen import Named, Seen, name_of
-from eagle3_remote.extract.shards import WHOLE, Shard
+from eagle3_remote.extract.shards import WHOLE
 from eagle3_remote.extract.sources import Position, Progress, Source
 
 T = TypeVar("T")
@@ -32,33 +33,6 @@ _BATCH_SECONDS = 0.25
 _FULL_WAIT = 1.0
 _FAR_AHEAD, _REST = 20_000, 3.0
 """With so many samples to send, reading rests for three times as long as it works: it holds Python's lock, which sending needs."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Order:
-    """Which samples are asked for, and in which order."""
-
-    limit: int = 0
-    """The first so many of the whole input, or with a seed of its shuffled order, whatever the shard; 0: all."""
-    seed: int | None = None
-    shard: Shard = WHOLE
-    on_bad: str = "skip"
-    duplicates: str = "keep"
-    """``skip``: a sample that repeats the ids of an earlier one is refused."""
-
-    @property
-    def whole_first(self) -> bool:
-        """Whether nothing can be sent before all of the input was read."""
-        return self.seed is not None or self.on_bad == "stop"
-
-    @property
-    def looks_at_all(self) -> bool:
-        """Whether a shard has to know the other shards' samples: one that repeats theirs is refused."""
-        return self.duplicates == "skip" and self.shard != WHOLE
-
-    def takes(self, number: int) -> bool:
-        """Whether item `number` is looked at."""
-        return self.looks_at_all or self.shard.has(number)
 
 
 class _Stopped(Exception):
