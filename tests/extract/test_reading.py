@@ -17,9 +17,8 @@ from eagle3_remote.extract import spool
 from eagle3_remote.extract.dataset import Dataset, prepare
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.input import Rules
-from eagle3_remote.extract.intake import place
 from eagle3_remote.extract.journal import Journal
-from eagle3_remote.extract.order import Order
+from eagle3_remote.extract.order import EVERYWHERE, Order, last_place, place
 from eagle3_remote.extract.reading import Feeder
 from eagle3_remote.extract.records import Counts
 from eagle3_remote.extract.shards import Shard
@@ -157,6 +156,14 @@ def test_the_shards_together_take_what_is_taken_without_shards(
     assert sorted((one for part in parts for one in part[0]), key=lambda one: place(one[0], seed)) == whole
     assert sorted(one for part in parts for one in part[1]) == refused
     assert duplicates == "keep" or sum(part[2] for part in parts) == repeats
+
+
+@pytest.mark.parametrize("total", [1, 2, 50, 3000])
+def test_the_place_of_the_last_of_the_first(total: int) -> None:
+    places = sorted(place(line, 9) for line in range(1, total + 1))
+    for limit in {1, total // 2, total - 1} - {0}:
+        assert last_place(total, limit, 9) == (places[limit - 1] if limit < total else EVERYWHERE)
+    assert last_place(total, total, 9) >= places[-1]
 
 
 def test_a_shuffled_order_goes_on_where_fewer_samples_ended(tmp_path: Path) -> None:

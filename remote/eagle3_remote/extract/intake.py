@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from eagle3_remote.extract.input import Bad, Sample
 from eagle3_remote.extract.journalfile import JournalFile, next_row, put_fact
+from eagle3_remote.extract.order import EVERYWHERE, last_place, place
 from eagle3_remote.extract.records import READ, WAITING, Counts, Reading
 
 _SAMPLE = "line, offset, sample_id, tokens, loss_tokens, full_tokens, has_mask, fingerprint"
-_EVERYWHERE = 2**63 - 1
 
 
 class Intake(JournalFile):
@@ -71,14 +70,15 @@ class Intake(JournalFile):
         `limit`: only the first so many lines of the whole input in that order, those of other shards and refused ones counted; 0:
         all. Yields what each step adds to the counters.
         """
+        last = self._last_place(limit, seed)
         with self._writing() as db:
-            first, last = next_row(db), self._last_place(limit, seed)
+            first = next_row(db)
             db.execute("DROP TABLE IF EXISTS temp.places")
             # A table of its own, so that SQLite sorts on disk.
             db.execute(
                 "CREATE TEMP TABLE places AS SELECT line, tokens, full_tokens > tokens, has_mask FROM samples"
                 " WHERE state = 'read' AND (? OR place(line) <= ?) ORDER BY place(line), line",
-                (last == _EVERYWHERE, last),
+                (last == EVERYWHERE, last),
             )
         for at, chunk in self._chunks("places"):
             with self._writing() as db:
@@ -99,24 +99,25 @@ class Intake(JournalFile):
 
     def take_rows(self, limit: int, seed: int | None) -> None:
         """What waits beyond `limit` (see `give_rows`) is not asked for any more; 0: nothing is beyond."""
-        if limit:
-            with self._writing() as db:
-                db.execute(
-                    "UPDATE samples SET state = 'read', row = NULL WHERE state = 'waiting' AND place(line) > ?",
-                    (self._last_place(limit, seed),),
-                )
+        if not limit or (seed is not None and not self.reading().ended):
+            return
+        last = self._last_place(limit, seed)
+        with self._writing() as db:
+            db.execute(
+                "UPDATE samples SET state = 'read', row = NULL WHERE state = 'waiting' AND place(line) > ?", (last,)
+            )
 
     def _last_place(self, limit: int, seed: int | None) -> int:
         """The place of the `limit`-th of all lines that were read; the function ``place`` orders by `seed` from here on."""
         self._db.create_function("place", 1, lambda line: place(line, seed), deterministic=True)
         if not limit or seed is None:
-            return limit or _EVERYWHERE
-        found = self._ask(
-            "WITH RECURSIVE lines(line) AS (SELECT 1 UNION ALL SELECT line + 1 FROM lines WHERE line < ?)"
-            " SELECT place(line) AS at FROM lines ORDER BY at LIMIT 1 OFFSET ?",
-            (self.reading().number, limit - 1),
-        )
-        return int(found[0][0]) if found else _EVERYWHERE
+            return limit or EVERYWHERE
+        total, kept = self.reading().number, self.get("last place") or {}
+        asked = {"total": total, "limit": limit, "seed": seed}
+        if {key: kept.get(key) for key in asked} != asked:
+            kept = {**asked, "place": last_place(total, limit, seed)}
+            self.put("last place", kept)
+        return int(kept["place"])
 
     def has_samples(self) -> bool:
         """Whether there is any sample that was not refused."""
@@ -141,10 +142,3 @@ def _values(sample: Sample, offset: int) -> tuple[Any, ...]:
         sample.has_mask,
         sample.fingerprint,
     )
-
-
-def place(line: int, seed: int | None) -> int:
-    """What samples are ordered by: their line, or 63 bits of BLAKE2b over seed and line; the same on every machine and shard."""
-    if seed is None:
-        return line
-    return int.from_bytes(hashlib.blake2b(f"{seed}:{line}".encode(), digest_size=8).digest(), "big") >> 1

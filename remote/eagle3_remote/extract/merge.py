@@ -23,9 +23,9 @@ from eagle3_remote.extract import arrow, shards, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import sync_dir
 from eagle3_remote.extract.errors import EXIT_GOOD, EXIT_NOT_FIT, ExtractionError
-from eagle3_remote.extract.intake import place
 from eagle3_remote.extract.journal import Journal, open_readonly
 from eagle3_remote.extract.linking import WAYS, Stopped, give_up, link_all, note_links
+from eagle3_remote.extract.order import place
 from eagle3_remote.extract.parts import Part, check, open_part
 from eagle3_remote.job import work
 from eagle3_remote.job.work import Progress
