@@ -90,10 +90,11 @@ class SessionController:
     def adopt(self, plan: Plan) -> None:
         """Let the keys go by another plan from now on."""
         self._plan = self._flow.plan = plan
+        self._flow.watcher.paths = {"output": plan.out} if plan.out else {}
 
     async def run_all(self) -> str:
         """Everything from the doctor to the report, as ``run`` does it."""
-        self._fill_plan()
+        self._flow.plan = dataclasses.replace(self._plan, watch=True)
         self._need("model", "data", "out")
         return report.run_markdown(await self._flow.run())
 

@@ -121,12 +121,14 @@ def restart_plan(plan: Plan, last: ServerSpec, *, watched: bool = False) -> Plan
         port=plan.port if "port" in plan.said or plan.port != Plan.port else last.port,
         boundaries=plan.boundaries or last.boundaries,
         final=plan.final or last.final,
-        dump_dir=plan.dump_dir or last.dump_dir,
+        dump_dir=plan.dump_dir if "dump_dir" in plan.said else plan.dump_dir or last.dump_dir,
         tokens_in_flight=plan.tokens_in_flight
         if "tokens_in_flight" in plan.said or plan.tokens_in_flight
         else last.tokens_in_flight,
         share_gpus=plan.share_gpus or last.share_gpus,
-        server_args=_merged((*host, *last.extra_args), plan.server_args, ("--api-key",) if plan.api_key else ()),
+        server_args=plan.server_args
+        if "server_args" in plan.said
+        else _merged((*host, *last.extra_args), plan.server_args, ("--api-key",) if plan.api_key else ()),
         server_env={**last.env, **plan.server_env},
         watch=plan.watch or watched,
     )

@@ -71,3 +71,10 @@ def test_a_default_that_is_named_wins_over_the_last_server() -> None:
     named = restart_plan(Plan(tp=1, port=30000, tokens_in_flight=0, said=frozenset({"tp", "port"})), LAST)
     assert (named.tp, named.port) == (1, 30000)
     assert restart_plan(Plan(), LAST).tp == 8
+
+
+def test_what_a_set_up_says_is_all_that_is_said() -> None:
+    last = dataclasses.replace(LAST, extra_args=("--dtype", "float32"), dump_dir="/fast")
+    said = Plan(model="/m", server_args=("--device", "cpu"), said=frozenset(("server_args", "dump_dir")))
+    again = restart_plan(said, last)
+    assert (again.server_args, again.dump_dir) == (("--device", "cpu"), "")

@@ -80,6 +80,21 @@ async def test_input_that_nobody_reads_is_no_error(link: Link) -> None:
     assert done.exit_status == 3
 
 
+async def test_a_command_that_nobody_waits_for_any_more_is_no_error_of_the_loop(link: Link) -> None:
+    """Typing on cancels the question before it; what asyncio complains of then would stand on the screen."""
+    faults: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    for _ in range(5):
+        task = asyncio.create_task(link.run("sleep 60", stdin=b"x" * 100_000, timeout=60))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    await asyncio.sleep(0.2)
+    assert faults == []
+    assert (await link.run("echo next", timeout=20)).stdout == b"next\n"
+
+
 async def test_output_is_bytes(link: Link) -> None:
     done = await link.run(r"printf '\377\376 \342\226'; printf '\200' >&2", timeout=20)
     assert (done.stdout, done.stderr) == (b"\xff\xfe \xe2\x96", b"\x80")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -21,13 +20,10 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup import asking
 from eagle3_console.ui.setup.fields import PathField
 from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
-from tests.box.test_doctor import make_python
-from tests.box.test_paths import CONFIG, lines, weights
+from tests.console.homes import make_user
 from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
 from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
 from tests.ui.test_keys import appears, text_of
-
-NEEDED = ("torch", "safetensors", "httpx", "pyarrow", "numpy")
 
 
 async def until(pilot: Pilot[None], true: Callable[[], bool], what: str = "") -> None:
@@ -65,20 +61,7 @@ class Recording(SessionController):
 
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home of a user with a model, data, and a Python that says it has SGLang."""
-    home = tmp_path / "user"
-    home.mkdir()
-    python = make_python(home / "venv", {"sglang": "9.9.9", **dict.fromkeys(NEEDED, "1.0")})
-    model = home / "models" / "Kimi K2.5"
-    model.mkdir(parents=True)
-    (model / "config.json").write_text(json.dumps(CONFIG))
-    weights(model / "model.safetensors")
-    (home / "models" / "Kimi-K2").mkdir()
-    lines(home / "tokenized_data.jsonl", [50, 60, 70], top=163_000)
-    for name, value in (("HOME", home), ("XDG_CONFIG_HOME", home / "cfg"), ("XDG_STATE_HOME", home / "state")):
-        monkeypatch.setenv(name, str(value))
-    monkeypatch.setenv("VIRTUAL_ENV", str(python.parent.parent))
-    return home
+    return make_user(tmp_path, monkeypatch)
 
 
 def real(user: Path, *words: str) -> tuple[ConsoleApp, Recording]:

@@ -86,9 +86,10 @@ class LocalChannel:
     async def _end_input(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            # shielded: whoever is cancelled here would cancel asyncio's own future of the pipe's end, which it then cannot set
-            await asyncio.shield(self._process.stdin.wait_closed())
+        # A task of its own: whoever is cancelled here would cancel asyncio's own future of the pipe's end, which it cannot set then.
+        closed = asyncio.ensure_future(self._process.stdin.wait_closed())
+        closed.add_done_callback(lambda done: done.cancelled() or done.exception())  # a broken pipe is no error
+        await asyncio.wait([closed])
 
     async def _drain_stderr(self) -> None:
         assert self._process.stderr is not None
