@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import pytest
 
+from eagle3_console.ui import themes
 from eagle3_console.ui.glyphs import ascii_only
 from tests.conftest import ROOT
 
@@ -20,7 +24,8 @@ import asyncio
 import sys
 from eagle3_console.ui.app import ConsoleApp
 from tests.ui.scenes import SCENES, TARGET, ScriptedController
-app = ConsoleApp(ScriptedController(SCENES["extracting"]), TARGET)
+from eagle3_console.settings import Settings
+app = ConsoleApp(ScriptedController(SCENES["trouble"]), TARGET, Settings(theme=sys.argv[1]))
 asyncio.run(app.run_async())
 sys.exit(app.return_code)
 """
@@ -31,11 +36,11 @@ MOUSE_OFF, CURSOR_ON = b"\x1b[?1000l", b"\x1b[?25h"
 class Terminal:
     """The console in a pseudo-terminal of 80 x 24."""
 
-    def __init__(self, **env: str) -> None:
+    def __init__(self, theme: str = "eagle-dark", **env: str) -> None:
         self.master, slave = pty.openpty()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LC_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM],
+            [sys.executable, "-c", PROGRAM, theme],
             cwd=ROOT,
             stdin=slave,
             stdout=slave,
@@ -100,6 +105,35 @@ def test_the_c_locale_gets_ascii() -> None:
     terminal.process.send_signal(signal.SIGTERM)
     terminal.finish()
     assert terminal.seen.isascii()
+
+
+def colours(seen: str) -> Iterator[tuple[int | None, int | None]]:
+    """Foreground and background of every character that is no blank, as the terminal would keep them."""
+    fore = back = None
+    for found in re.finditer(r"\x1b\[([0-9;]*)m|\x1b[^a-zA-Z]*[a-zA-Z]|([^\s\x1b])", seen):
+        for code in (int(code or 0) for code in (found[1] or "0").split(";")) if found[1] is not None else ():
+            if code == 0:
+                fore = back = None
+            elif code in range(30, 38) or code in range(90, 98):
+                fore = code
+            elif code in range(40, 48) or code in range(100, 108):
+                back = code
+        if found[2]:
+            yield fore, back
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in themes.OWN])
+def test_sixteen_colours_are_enough(theme: str) -> None:
+    terminal = Terminal(theme, TERM="xterm")
+    terminal.read_until(b"RUNNING")
+    terminal.process.send_signal(signal.SIGTERM)
+    terminal.finish()
+    seen = terminal.seen.decode()
+    assert "38;2;" not in seen
+    assert "38;5;" not in seen
+    pairs = collections.Counter(colours(seen))
+    assert len(pairs) > 3
+    assert not [pair for pair in pairs if None not in pair and pair[0] == pair[1] - 10]  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(
