@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.protocol import decode, encode
-from eagle3_remote.serverlog import LogState, checkpoint, feed
+from eagle3_remote.serverlog import LogState, checkpoint, feed, logtail
 from eagle3_remote.serverlog.logtail import KEEP_EVERY, LogTail
 from tests.box.test_serverlog import EXPECTED, LOGS, MARKER, PIECES
 from tests.box.test_serverlog_fuzz import GARBAGE, KINDS
@@ -152,3 +152,29 @@ def test_nothing_is_kept_where_nothing_can_be_written(tmp_path: Path) -> None:
     path = big(tmp_path)
     assert LogTail(path, keep=tmp_path / "not there").update() == LogTail(path).update()
     assert [one.name for one in tmp_path.iterdir()] == ["out.log"]
+
+
+def test_of_two_that_fold_one_log_the_slower_follows_the_faster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, pread, save = big(tmp_path), os.pread, checkpoint.save
+    faster, asked, saved = LogTail(path, keep=tmp_path), list[int](), list[int]()
+    monkeypatch.setattr(logtail, "_KEEP_MEANWHILE", KEEP_EVERY)
+
+    def slow(descriptor: int, length: int, offset: int) -> bytes:
+        data = pread(descriptor, length, offset)
+        asked.append(offset)
+        if len(asked) == 1:
+            faster.update()
+        return data
+
+    def noted(folder: Path, log: int, offset: int, state: LogState) -> None:
+        saved.append(offset)
+        save(folder, log, offset, state)
+
+    monkeypatch.setattr(os, "pread", slow)
+    monkeypatch.setattr(checkpoint, "save", noted)
+    late = LogTail(path, keep=tmp_path)
+    assert same(late.update(), feed(LogState(), path.read_bytes()))
+    assert saved == sorted(set(saved))
+    assert len(saved) > 1

@@ -76,7 +76,8 @@ class LogTail:
             self._kept = kept.offset
 
     def _save(self, log: int) -> None:
-        if self._keep is not None:
+        self._take_up(log)  # who is ahead is not put back, but followed
+        if self._keep is not None and self._offset > self._kept:
             checkpoint.save(self._keep, log, self._offset, self._state)
         self._kept = self._offset
 
