@@ -194,7 +194,7 @@ def _webhook(value: Any) -> str:
     except ValueError:
         parts = None
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        return f"must be an address like https://host/path, not {value!r}"
+        return "must be an address like https://host/path (what is there is not shown: it may be a secret)"
     return ""
 
 

@@ -295,6 +295,7 @@ def main(argv: list[str]) -> int:
         _print(f"This is no task of an array in {folder.root}: {error}.")
         return EXIT_NOT_FIT
     folder.home(index).mkdir(parents=True, exist_ok=True)
+    os.environ["EAGLE3_HOME"] = str(folder.home(index))  # where a server's key is looked for, by its extraction as well
     _adopt_orphans()
     task = Task(folder, spec, index, Path(__file__).resolve().parents[2])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
