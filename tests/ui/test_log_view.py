@@ -285,3 +285,22 @@ async def test_w_saves_what_is_shown_in_a_new_file(
         assert files["job-1.log"].encode() == RANKS
         assert files["job-1-2.log"].splitlines()[-1] == "ValueError: no room"
         assert len(files) == 2
+
+
+async def test_and_shows_only_the_lines_that_match_and_goes_on(app: ConsoleApp) -> None:
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.log_panel.feed("job", RANKS, 0)
+        await pilot.pause(0.2)
+        await pilot.press("ampersand", *"no room", "enter")
+        await pilot.pause(0.2)
+        assert [line[-7:] for line in lines(app)] == ["no room"]
+        assert "all ranks, with no room: 1 of " in title(app)
+        app.log_panel.feed("job", b"there is no room [here]\nother\n", len(RANKS))
+        await pilot.pause(0.2)
+        assert lines(app)[-1] == "there is no room [here]"
+        await pilot.press("ampersand", "enter")
+        await pilot.pause(0.2)
+        assert lines(app)[-1] == "other"
+        await pilot.press("ampersand", *"no room", "enter", "escape")
+        await pilot.pause(0.2)
+        assert lines(app)[-1] == "other"

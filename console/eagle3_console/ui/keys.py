@@ -109,6 +109,7 @@ KEYS = (
         2,
     ),
     Key("log.search", "log", "slash", "/", "search", "search", "search the log", 2),
+    Key("log.filter", "log", "ampersand", "&", "log_filter", "filter", "only the lines of the log that match, or all"),
     Key("log.next", "log", "n", "n", "match(1)", "next", "next match in the log"),
     Key("log.previous", "log", "N", "N", "match(-1)", "previous", "previous match in the log"),
     Key("log.follow", "log", "f", "f", "follow", "follow", "follow the end of the log, or stand still", 3),

@@ -17,6 +17,11 @@ class LogActions(ConsoleBase):
         self.dashboard.focus_panel(4)
         self.log_panel.open_search()
 
+    def action_log_filter(self) -> None:
+        """Type what the lines that are shown must have; nothing typed shows all."""
+        self.dashboard.focus_panel(4)
+        self.log_panel.open_search(filtering=True)
+
     def action_match(self, step: int) -> None:
         """To the next or previous match."""
         if self.log_panel.view.searching and not self.log_panel.view.next_match(step):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Input
@@ -28,6 +30,8 @@ class LogPanel(Vertical):
         self._job = ""
         self._next_offset: int | None = None
         self._not_found = ""
+        self._filtering = False
+        """What is typed now says which lines are shown, not which are looked for."""
 
     def compose(self) -> ComposeResult:
         """The log, and below it the search line while it is used."""
@@ -44,7 +48,7 @@ class LogPanel(Vertical):
         self._job, self._next_offset = job, None
         self._whole.clear()
         self.view.restart()
-        self._show(self._sieve.rank, self._sieve.level)
+        self._show(self._sieve.rank, self._sieve.level, self._sieve.pattern)
         self._entitle()
 
     def feed(self, job: str, data: bytes, offset: int) -> None:
@@ -73,8 +77,8 @@ class LogPanel(Vertical):
         if wanted:
             self.view.feed(("\n".join(wanted) + "\n").encode())
 
-    def _show(self, rank: str, level: Level) -> None:
-        self._sieve, self._sifted = Sieve(rank, level), self._whole.first
+    def _show(self, rank: str, level: Level, pattern: re.Pattern[str] | None) -> None:
+        self._sieve, self._sifted = Sieve(rank, level, pattern), self._whole.first
         if self._sieve.open:
             self.view.show_buffer(self._whole)
         else:
@@ -84,21 +88,21 @@ class LogPanel(Vertical):
 
     def next_level(self) -> None:
         """All lines, those with warnings and errors, errors alone, and all again."""
-        self._show(self._sieve.rank, Level((self._sieve.level + 1) % len(Level)))
+        self._show(self._sieve.rank, Level((self._sieve.level + 1) % len(Level)), self._sieve.pattern)
 
     def next_rank(self) -> bool:
         """All ranks, then each alone, and all again. False: no line says its rank."""
         whole = self._whole
         ranks = ["", *ranks_in(whole.line(number) for number in range(whole.first, whole.end))]
         place = ranks.index(self._sieve.rank) if self._sieve.rank in ranks else 0
-        self._show(ranks[(place + 1) % len(ranks)], self._sieve.level)
+        self._show(ranks[(place + 1) % len(ranks)], self._sieve.level, self._sieve.pattern)
         return len(ranks) > 1
 
     def no_filter(self) -> bool:
         """Show every line again. False: nothing was filtered."""
         filtered = not self._sieve.open
         if filtered:
-            self._show("", Level.INFO)
+            self._show("", Level.INFO, None)
         return filtered
 
     def go_to_cause(self, cause: str) -> bool:
@@ -121,8 +125,11 @@ class LogPanel(Vertical):
         buffer = self.view.buffer
         return "".join(f"{buffer.line(number)}\n" for number in range(buffer.first, buffer.end))
 
-    def open_search(self) -> None:
-        """Show the search line and type into it."""
+    def open_search(self, filtering: bool = False) -> None:
+        """Show the search line and type into it; `filtering`: lines that do not match are left out."""
+        self._filtering = filtering
+        what = "show only lines with" if filtering else "search"
+        self._search.placeholder = f"{what} (regular expression; enter {'shows' if filtering else 'finds'}, esc leaves)"
         self._search.display = True
         self._search.value = ""
         self._search.focus()
@@ -144,6 +151,10 @@ class LogPanel(Vertical):
         """Enter: find."""
         event.stop()
         text = event.value
+        if self._filtering:
+            self.close_search(forget=False)
+            self._show(self._sieve.rank, self._sieve.level, search_pattern(text) if text else None)
+            return
         self.close_search(forget=not text)
         if text:
             found = self.view.search(search_pattern(text))
@@ -169,7 +180,8 @@ class LogPanel(Vertical):
             only = self._sieve.rank or "all ranks"
             level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
             count = f"{units.number(self._sieve.kept)} of {units.number(self._sieve.seen)} lines"
-            parts.append(f"{only}{level}: {count} (K, L)")
+            matching = f", with {self._sieve.pattern.pattern}" if self._sieve.pattern is not None else ""
+            parts.append(f"{only}{level}{matching}: {count} (K, L, &)")
         if self._not_found:
             parts.append(f"not found: {self._not_found}")
         elif view.searching:
