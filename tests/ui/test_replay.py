@@ -167,7 +167,7 @@ async def test_it_is_named_as_what_it_is() -> None:
     app, _ = replay(demonstration.PATH)
     async with app.run_test(size=(160, 35)) as pilot:
         await pilot.pause()
-        assert "real SGLang 0.5." in line(app)
+        assert "SGLang 0.5.17 on one H200" in line(app)
         assert [note.message for note in app._notifications] == [app.player.recording.header.note]
 
 
