@@ -12,6 +12,8 @@ Level: TypeAlias = Literal["info", "warning", "error"]
 
 CONNECTED = "connected"
 """The one `Connection.word` under which what is shown is live."""
+UNDER_WAY = ("connecting", "attaching")
+"""The words of a link that is being made: nothing to tell anybody yet."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from eagle3_console import units
 from eagle3_console.events import (
+    UNDER_WAY,
     AlertRaised,
     ConnectionChanged,
     Event,
@@ -50,7 +51,7 @@ class Narrator:
                 self.line(text)
             case StepChanged(name=name, status=status, detail=detail):
                 self._once("step", f"{name}: {status}" + (f": {detail}" if detail else ""))
-            case ConnectionChanged(connection=connection) if connection.word != "connecting":
+            case ConnectionChanged(connection=connection) if connection.word not in UNDER_WAY:
                 self._once("link", f"link: {connection.sentence}")  # its latency comes later
             case AlertRaised(alert=alert):
                 self.line(f"{alert.level}: {alert.text} {alert.cure}".rstrip())

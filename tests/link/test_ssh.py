@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from eagle3_console.link.connect import connect
+from eagle3_console.link.connect import KEEPALIVE_COUNT, KEEPALIVE_INTERVAL, connect
 from eagle3_console.link.errors import ChannelRefused, LinkLost
+from eagle3_console.link.login import DEAD_AFTER
 from eagle3_console.link.prompts import RefusingPrompter
 from eagle3_console.link.ssh import MAX_CHANNELS, SshLink
 from eagle3_console.link.target import parse
@@ -170,3 +172,16 @@ async def test_a_frozen_box_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
             writer.close()
         server.close()
         await server.wait_closed()
+
+
+async def test_the_kernel_watches_over_a_connection_too(box: SshdBox) -> None:
+    """SSH's keepalive begins after the login; a network that dies during the login is seen by TCP, within the same time."""
+    async with await _link(box) as link:
+        opened = link._connection.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, every, count = (
+            opened.getsockopt(socket.IPPROTO_TCP, getattr(socket, name))
+            for name in ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
+        )
+        assert idle + every * count <= DEAD_AFTER
+        assert KEEPALIVE_INTERVAL * (KEEPALIVE_COUNT + 1) <= DEAD_AFTER

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from textual.content import Content
 
 from eagle3_console.alerts import Sample
-from eagle3_console.events import Event, SnapshotArrived, WorkSeen
+from eagle3_console.events import Connection, ConnectionChanged, Event, SnapshotArrived, WorkSeen
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
@@ -248,3 +248,13 @@ def test_an_export_that_runs_is_seen_with_its_progress(extract: ExtractStatus | 
     lines = [line.plain for line in draw_extraction(now)]
     assert "▶ export    412 / 1,200 files   34 %  120 GB of 350 GB  ETA 1 m 35 s" in lines
     assert "▶ export 34 %" in draw_checklist(now).plain
+
+
+def test_the_header_counts_down_to_the_next_try() -> None:
+    waiting = Connection("waiting", "link lost; trying again at 14:03:31 (try 4)", NOW, next_try=NOW + 7.2)
+    line = draw_header(view(ConnectionChanged(waiting)), "root@gpu-box", False, 0, "a").plain
+    assert "waiting 8 s" in line
+    over = draw_header(
+        view(ConnectionChanged(dataclasses.replace(waiting, next_try=NOW - 1))), "root@gpu-box", False, 0, "a"
+    ).plain
+    assert "waiting  " in over
