@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import sys
-import time
 from typing import TextIO
 
-from eagle3_console.events import AlertRaised, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.events import ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import Narrator
+from eagle3_console.notify.headless import alerting
 from eagle3_console.recording.recorder import Recorder
-from eagle3_console.state import initial, reduce
+from eagle3_console.settings import AlertSettings
 from eagle3_console.ui.controller import Controller
 from eagle3_remote.protocol import Snapshot
 
+_DEFAULT = AlertSettings()
+
 
 async def follow(
-    controller: Controller, target: str, recorder: Recorder | None = None, stream: TextIO | None = None
+    controller: Controller,
+    target: str,
+    recorder: Recorder | None = None,
+    stream: TextIO | None = None,
+    alerts: AlertSettings = _DEFAULT,
 ) -> int:
     """Tell what happens until the session ends or somebody interrupts; nothing on the box is changed from here.
 
@@ -25,42 +31,37 @@ async def follow(
         target: what a person typed to get here.
         recorder: is told every event.
         stream: where the lines go; default standard output.
+        alerts: where else alerts go.
     """
-    told = _Told(target, Narrator(stream=stream or sys.stdout))
+    told = _Told(Narrator(stream=stream or sys.stdout))
     told.narrator.line(
         f"There is no terminal for a screen here, so {target} is followed in lines; ctrl+c ends that alone."
     )
-    async for event in controller.events():
-        fault = recorder.take(event) if recorder is not None else None
-        told.take(event)
-        if fault is not None:
-            told.take(fault)
-        if isinstance(event, ConnectionChanged) and event.connection.word == "refused":
-            return ExitCode.LOGIN
+    async with alerting(told.take, target, alerts) as take:
+        async for event in controller.events():
+            fault = recorder.take(event) if recorder is not None else None
+            take(event)
+            if fault is not None:
+                take(fault)
+            if isinstance(event, ConnectionChanged) and event.connection.word == "refused":
+                return ExitCode.LOGIN
     return ExitCode.GOOD
 
 
 class _Told:
-    """What was told so far."""
+    """Tells each event, and after the first snapshot also what does not run: the narrator tells what does."""
 
-    def __init__(self, target: str, narrator: Narrator) -> None:
+    def __init__(self, narrator: Narrator) -> None:
         self.narrator = narrator
-        self._state = initial(time.time(), target)
+        self._seen = False
 
     def take(self, event: Event) -> None:
-        before = self._state
-        self._state = reduce(before, event)
         self.narrator(event)
-        if isinstance(event, SnapshotArrived) and before.snapshot is None:
+        if isinstance(event, SnapshotArrived) and not self._seen:
+            self._seen = True
             self._first(event.snapshot)
-        if not isinstance(event, AlertRaised):  # the narrator tells that one itself
-            known = set(before.alerts)
-            for alert in self._state.alerts:
-                if alert not in known:
-                    self.narrator(AlertRaised(alert))
 
     def _first(self, snapshot: Snapshot) -> None:
-        """The narrator tells what runs; here what does not."""
         if snapshot.server.job is None:
             self.narrator.line(f"server: {snapshot.server.sentence}")
         if snapshot.extract is not None:

@@ -29,6 +29,7 @@ async def open_fleet(
 
     app = FleetApp(boxes, settings, readonly=readonly)
     await app.run_async(mouse=settings.mouse)
+    await app.notifier.close()
     return app.return_code or 0
 
 
@@ -62,11 +63,12 @@ async def open_screen(
     await session.connect()
     controller = SessionController(session, plan, whole_run=demo)
     if not has_terminal():
-        return await follow(controller, session.where, recorder)
+        return await follow(controller, session.where, recorder, alerts=settings.alerts)
     from eagle3_console.ui.app import ConsoleApp
 
     app = ConsoleApp(
         controller, session.where, settings, readonly=readonly, ends_with_us=demo is not None, recorder=recorder
     )
     await app.run_async(mouse=settings.mouse)
+    await app.notifier.close()
     return app.return_code or 0

@@ -7,32 +7,36 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from eagle3_console import tomlfile
 from eagle3_console.errors import UsageError
+from eagle3_console.events import Level
 from eagle3_console.profiles.lines import Path as KeyPath
 from eagle3_console.profiles.lines import line_of
 from eagle3_console.tomlfile import Fault, FaultyFile, TomlFile, nearest
 
 Desktop: TypeAlias = Literal["off", "osc9", "osc777"]
 _DESKTOP = ("off", "osc9", "osc777")
+_LEVELS: tuple[Level, ...] = ("info", "warning", "error")
 DEFAULT_THEME = "eagle-dark"
 
 
 @dataclasses.dataclass(frozen=True)
 class AlertSettings:
-    """How somebody is told who does not look at the screen."""
+    """How somebody is told who does not look at the screen, each way from a level on."""
 
-    bell: bool = True
-    """Ring the terminal's bell."""
+    bell: bool | Level = True
+    """Ring the terminal's bell: for every alert, for none, or from a level on."""
     desktop: Desktop = "off"
     """A desktop notification through the terminal: ``osc9`` (iTerm2, WezTerm, Windows Terminal) or ``osc777`` (urxvt, foot)."""
-    webhook: str = ""
-    """An http or https address that each alert is posted to as JSON; empty: none."""
+    desktop_from: Level = "info"
+    webhook: str = dataclasses.field(default="", repr=False)
+    """An http or https address that each alert is posted to as JSON; empty: none. A secret: whoever has it can post."""
+    webhook_from: Level = "info"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,8 +186,22 @@ def _switch(value: Any) -> str:
     return "" if isinstance(value, bool) else f"must be true or false, not {value!r}"
 
 
+def _bell(value: Any) -> str:
+    if isinstance(value, bool) or value in _LEVELS:
+        return ""
+    return f"must be true, false, {_one_of(_LEVELS)}, not {value!r}"
+
+
+def _level(value: Any) -> str:
+    return "" if value in _LEVELS else f"must be {_one_of(_LEVELS)}, not {value!r}"
+
+
+def _one_of(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
+
+
 def _desktop(value: Any) -> str:
-    return "" if value in _DESKTOP else f"must be {', '.join(_DESKTOP[:-1])} or {_DESKTOP[-1]}, not {value!r}"
+    return "" if value in _DESKTOP else f"must be {_one_of(_DESKTOP)}, not {value!r}"
 
 
 def _webhook(value: Any) -> str:
@@ -207,7 +225,13 @@ def _theme(value: Any) -> str:
 
 
 _GENERAL: dict[str, Check] = {"theme": _theme, "readonly": _switch, "mouse": _switch}
-_ALERTS: dict[str, Check] = {"bell": _switch, "desktop": _desktop, "webhook": _webhook}
+_ALERTS: dict[str, Check] = {
+    "bell": _bell,
+    "desktop": _desktop,
+    "desktop_from": _level,
+    "webhook": _webhook,
+    "webhook_from": _level,
+}
 
 
 def _dotted(place: KeyPath) -> str:

@@ -33,7 +33,8 @@ async def test_everything_that_the_screen_would_show_is_told_once() -> None:
     (failed,) = [line for line in said if line.startswith("error: server failed (cuda_oom)")]
     assert failed.endswith("--mem-fraction-static 0.8.")
     assert said.count("error: [refused] do this") == 1
-    assert said[-1] == "link: the host key has changed"
+    assert said[-2] == "link: the host key has changed"
+    assert said[-1].startswith("error: the box refuses the link: the host key has changed")
 
 
 @pytest.mark.parametrize(("extract", "words"), [

@@ -52,9 +52,11 @@ def test_everything_that_can_be_said() -> None:
         "log.search" = ["?", "ctrl+f"]
         help = "f1"
         [alerts]
-        bell = false
+        bell = "error"
         desktop = "osc777"
+        desktop_from = "warning"
         webhook = "https://hooks.example/x"
+        webhook_from = "error"
         """,
         FILE,
     )
@@ -63,7 +65,7 @@ def test_everything_that_can_be_said() -> None:
         readonly=True,
         mouse=False,
         keys={"log.follow": "F", "log.search": "question_mark,ctrl+f", "help": "f1"},
-        alerts=AlertSettings(bell=False, desktop="osc777", webhook="https://hooks.example/x"),
+        alerts=AlertSettings("error", "osc777", "warning", "https://hooks.example/x", "error"),
     )
     assert read.lines["keys.log.follow"] == 6
     assert read.lines["alerts.desktop"] == 11
@@ -80,7 +82,9 @@ def test_everything_that_can_be_said() -> None:
         ("keys = 1", "config.toml:1: keys: must be a table, [keys], not a value"),
         ('[alerts]\ndesktop = "on"', "config.toml:2: alerts.desktop: must be off, osc9 or osc777, not 'on'"),
         ('[alerts]\nwebhook = "x"', "config.toml:2: alerts.webhook: must be an address like https://host/path (what is there is not shown"),
-        ('[alerts]\ncommand = "x"', "config.toml:2: alerts.command: there is no such key; there are bell, desktop, webhook"),
+        ('[alerts]\nbell = "loud"', "config.toml:2: alerts.bell: must be true, false, info, warning or error, not 'loud'"),
+        ('[alerts]\nwebhook_from = 1', "config.toml:2: alerts.webhook_from: must be info, warning or error, not 1"),
+        ('[alerts]\ncommand = "x"', "config.toml:2: alerts.command: there is no such key; there are bell, desktop, desktop_from, webhook, webhook_from"),
         ('[keys]\nlog.folow = "F"', "config.toml:2: keys.log.folow: there is no key with this id; did you mean log.follow"),
         ('[keys]\nhelp = "f99"', "config.toml:2: keys.help: there is no key 'f99'; did you mean 'f9'"),
         ("[keys]\nhelp = []", "config.toml:2: keys.help: must be a key in quotes, like \"F\", or a list of them"),
@@ -137,6 +141,18 @@ def test_show_says_where_each_value_comes_from(own: Path, capsys: pytest.Capture
     assert set(shown_again.keys) == set(IDS)
     assert cli.main(["config", "show", "--json"]) == ExitCode.GOOD
     assert {row["origin"] for row in json.loads(capsys.readouterr().out)} == {"default", f"{own}:1", f"{own}:3"}
+
+
+def test_the_webhook_is_shown_to_nobody(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own.write_text('[alerts]\nwebhook = "https://hooks.example/T0/secret"\n')
+    for words in (["config", "show"], ["config", "show", "--json"], ["config", "validate"]):
+        assert cli.main(words) == ExitCode.GOOD
+    own.write_text('[alerts]\nwebhook = "hooks.example/T0/secret"\n')
+    assert cli.main(["config", "validate"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert "webhook is set" in said.out
+    assert "secret" not in said.out.replace("it is a secret", "") + said.err
+    assert "secret" not in repr(settings.parse('[alerts]\nwebhook = "https://hooks.example/T0/secret"\n', FILE))
 
 
 def test_validate_and_path(own: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ def of_link(connection: Connection, lost_since: float | None) -> Iterator[Alert]
         return
     at = connection.since
     if connection.word == "refused":
-        cure = "nothing is tried by itself, so that nobody is locked out: mend it, then r"
+        cure = "mend it, then r on the screen: nothing is tried by itself, so that nobody is locked out"
         yield Alert(at, "error", "link-refused", f"the box refuses the link: {connection.sentence}", cure)
     elif at - lost_since >= LOST_AFTER:
         text = f"no link to the box for {units.duration(at - lost_since)}: {connection.sentence}"

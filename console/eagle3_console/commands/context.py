@@ -8,12 +8,14 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from eagle3_console import settings
 from eagle3_console.dial import dialler
 from eagle3_console.errors import UsageError
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
 from eagle3_console.headless import Narrator, print_json, print_text
 from eagle3_console.link.base import Prompter
+from eagle3_console.notify.headless import alerting
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.apply import with_profile
 from eagle3_console.recording.recorder import recording
@@ -89,17 +91,29 @@ def _first_line(path: str) -> str:
 
 @contextlib.asynccontextmanager
 async def open_flow(
-    args: argparse.Namespace, *needed: str, emit: Emit | None = None, log: Log = "none"
+    args: argparse.Namespace, *needed: str, emit: Emit | None = None, log: Log = "none", alerts: bool = False
 ) -> AsyncIterator[Flow]:
-    """A flow on a connected session; the link is closed at the end, jobs go on."""
+    """A flow on a connected session; the link is closed at the end, jobs go on.
+
+    Args:
+        alerts: it is going to watch the box for long: alerts are told, and sent to where this person's settings say.
+
+    Raises:
+        UsageError: a path that is `needed` is not named, or the settings are wanted and have mistakes.
+        LinkError: there is no link.
+    """
     plan = make_plan(args) if hasattr(args, "model") else Plan(python=args.python)
     missing = [f"--{name}" for name in needed if not getattr(plan, name)]
     if missing:
         raise UsageError(
             f"'{args.command}' needs {', '.join(missing)}: {'a path' if len(missing) == 1 else 'paths'} on the box."
         )
-    with recording(args, args.host) as recorder:
+    wanted = settings.load().alerts if alerts else None
+    async with contextlib.AsyncExitStack() as stack:
+        recorder = stack.enter_context(recording(args, args.host))
         emit = emit or Narrator(quiet=args.quiet)
+        if wanted is not None:
+            emit = await stack.enter_async_context(alerting(emit, args.host, wanted))
         if recorder is not None:
             emit, log = recorder.tee(emit), "tail" if log == "none" else log
         flow = Flow(make_session(args), plan, emit, log)

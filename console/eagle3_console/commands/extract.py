@@ -17,7 +17,7 @@ from eagle3_remote.protocol import ExtractState, JobState, StopReport
 
 async def extract_start(args: argparse.Namespace) -> int:
     """Start or resume an extraction on a ready server."""
-    async with open_flow(args, "data", "out") as flow:
+    async with open_flow(args, "data", "out", alerts=args.wait) as flow:
         server = None if args.server_url else (await snapshot(flow)).server
         job = await flow.extract_start()
         if args.extra_key and (server is None or (server.spec is not None and server.spec.radix_cache)):

@@ -14,7 +14,7 @@ from eagle3_console.headless import print_json, print_text
 
 async def run(args: argparse.Namespace) -> int:
     """The whole job, from connecting to a checked dataset."""
-    async with open_flow(args, "model", "data", "out") as flow:
+    async with open_flow(args, "model", "data", "out", alerts=True) as flow:
         result = await flow.run()
         if args.stop_server:
             await flow.server_stop()

@@ -14,7 +14,8 @@ from textual.binding import Binding, BindingType
 from textual.command import Provider
 from textual.screen import Screen
 
-from eagle3_console.events import Event, LogArrived, LogRestarted
+from eagle3_console.events import AlertRaised, Event, LogArrived, LogRestarted
+from eagle3_console.notify.notifier import Notifier
 from eagle3_console.recording.recorder import Recorder
 from eagle3_console.settings import Settings
 from eagle3_console.state import reduce
@@ -66,6 +67,7 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
     ) -> None:
         super().__init__(controller, target, settings, readonly, ascii_signs, wall)
         self._recorder = recorder
+        self.notifier = Notifier(settings.alerts, self._write, lambda alert: self.take(AlertRaised(alert)))
         self._ends_with_us = ends_with_us
         self.use_command_palette = True
         self.set_keymap(settings.keys)
@@ -107,12 +109,18 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         elif isinstance(event, LogRestarted):
             self.log_panel.restart(event.job)
         else:
-            self.state = reduce(self.state, event)
+            before, self.state = self.state, reduce(self.state, event)
             self._draw()
+            self.notifier.follow(self.target, before, self.state)
             self.offer_setup()
         fault = self._recorder.take(event) if self._recorder is not None else None
         if fault is not None:
             self.take(fault)
+
+    def _write(self, text: str) -> None:
+        """Put a bell or a notification on the terminal, between two frames."""
+        if self._driver is not None and not self.is_headless:
+            self._driver.write(text)
 
     def _draw(self) -> None:
         self.dashboard.show(self.state, self.wall())

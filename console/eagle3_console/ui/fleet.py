@@ -108,7 +108,8 @@ class FleetApp(ConsoleApp):
         elif isinstance(event, LogRestarted):
             box.dashboard.log_panel.restart(event.job)
         else:
-            box.state = reduce(box.state, event)
+            before, box.state = box.state, reduce(box.state, event)
+            self.notifier.follow(box.host, before, box.state)
             if box is self._current:
                 self.state = box.state
                 if self._opened:

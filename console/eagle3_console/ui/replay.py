@@ -15,7 +15,7 @@ from textual.widgets import Input
 from eagle3_console.errors import UsageError
 from eagle3_console.events import Event, LogArrived
 from eagle3_console.recording.player import LogEvent, Player
-from eagle3_console.settings import Settings
+from eagle3_console.settings import AlertSettings, Settings
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.controller import Controller, LossyAction
 from eagle3_console.ui.keys import Key
@@ -42,6 +42,8 @@ _MOVES = {key.action.partition("(")[0] for key in REPLAY_KEYS}
 
 
 _DEFAULT = Settings()
+_QUIET = AlertSettings(bell=False)
+"""Nobody is called for what was long ago."""
 
 
 class ReplayController:
@@ -91,6 +93,7 @@ class ReplayApp(ConsoleApp):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         controller = cast(Controller, ReplayController())
+        settings = dataclasses.replace(settings, alerts=_QUIET)
         header = player.recording.header
         super().__init__(
             controller, header.target, settings, readonly=True, ascii_signs=ascii_signs, wall=lambda: player.wall
