@@ -144,15 +144,15 @@ def test_show_says_where_each_value_comes_from(own: Path, capsys: pytest.Capture
 
 
 def test_the_webhook_is_shown_to_nobody(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    own.write_text('[alerts]\nwebhook = "https://hooks.example/T0/secret"\n')
+    own.write_text('[alerts]\nwebhook = "https://hooks.example/T0/s3cr3t"\n')
     for words in (["config", "show"], ["config", "show", "--json"], ["config", "validate"]):
         assert cli.main(words) == ExitCode.GOOD
-    own.write_text('[alerts]\nwebhook = "hooks.example/T0/secret"\n')
+    own.write_text('[alerts]\nwebhook = "hooks.example/T0/s3cr3t"\n')
     assert cli.main(["config", "validate"]) == ExitCode.USAGE
     said = capsys.readouterr()
     assert "webhook is set" in said.out
-    assert "secret" not in said.out.replace("it is a secret", "") + said.err
-    assert "secret" not in repr(settings.parse('[alerts]\nwebhook = "https://hooks.example/T0/secret"\n', FILE))
+    assert "s3cr3t" not in said.out + said.err
+    assert "s3cr3t" not in repr(settings.parse('[alerts]\nwebhook = "https://hooks.example/T0/s3cr3t"\n', FILE))
 
 
 def test_validate_and_path(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
