@@ -40,6 +40,7 @@ class ScriptedBox:
     def __init__(self, seen: Seen = SEEN, host: str = TARGET) -> None:
         self.seen = seen
         self.host = host
+        self.names = NAMES
         self.fault: ConsoleError | None = None
         self.saved: list[tuple[str, Plan, bool]] = []
 
@@ -50,7 +51,7 @@ class ScriptedBox:
 
     async def complete(self, typed: str, folders_only: bool) -> PathList:
         folder, word = typed[: typed.rfind("/") + 1], typed[typed.rfind("/") + 1 :]
-        fits = tuple(one for one in NAMES if one.name.startswith(word) and (one.is_dir or not folders_only))
+        fits = tuple(one for one in self.names if one.name.startswith(word) and (one.is_dir or not folders_only))
         return PathList(folder, word, fits, 3 if not word else 0)
 
     async def facts(self, python: str) -> Facts:

@@ -20,6 +20,7 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup import asking
 from eagle3_console.ui.setup.fields import PathField
 from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
+from eagle3_remote.protocol import PathEntry
 from tests.console.homes import make_user
 from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
 from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
@@ -178,6 +179,20 @@ async def test_the_names_below_a_path() -> None:
         await until(pilot, lambda: field(pilot, "data").input.value == "/m/notes.txt")
         await pilot.press("tab")
         assert app.focused is field(pilot, "out").input
+
+
+@pytest.mark.parametrize("name", ["esc\x1b[2J", "caf\udce9"])
+async def test_a_name_that_a_terminal_would_obey_or_cannot_take_stays_out_of_the_field(name: str) -> None:
+    app, controller = setup()
+    controller.setup_box.names, word = (PathEntry(name, True),), name[:3]
+    async with app.run_test(size=(120, 35), notifications=True) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await pilot.press(*f"/m/{word}")
+        await until(pilot, lambda: bool(field(pilot, "model")._names.entries))
+        assert not set(name[3:]) & {"\x1b", "\udce9"} & set(text_of(app))
+        await pilot.press("tab")
+        await appears(pilot, "cannot be shown")
+        assert field(pilot, "model").input.value == f"/m/{word}"
 
 
 async def test_every_proposal_can_be_changed_and_comes_back() -> None:

@@ -20,6 +20,7 @@ from eagle3_console.headless import Narrator, has_terminal, print_json, print_te
 from eagle3_console.link.errors import LinkError
 from eagle3_console.link.memory import RememberingPrompter
 from eagle3_console.link.prompts import TerminalPrompter
+from eagle3_console.profiles.hosts import with_remembered
 from eagle3_console.recording.recorder import recording
 from eagle3_console.session import Session
 from eagle3_console.settings import load
@@ -128,7 +129,6 @@ async def open_boxes(args: argparse.Namespace) -> int:
         hosts = " ".join((args.host, *args.more))
         raise UsageError(f"The list of boxes needs a terminal. Without one: eagle3-console status {hosts}")
     settings = load()
-    plan = make_plan(args)
     dialled = await dial_all(args, Narrator())
     for one in dialled:
         one.session.readonly = args.readonly or settings.readonly
@@ -137,12 +137,22 @@ async def open_boxes(args: argparse.Namespace) -> int:
         for one in dialled:
             wish = argparse.Namespace(record=_record_path(args.record, one.host, dialled))
             recorder = stack.enter_context(recording(wish, one.host))
-            boxes.append((one.host, SessionController(one.session, plan, first=one.fault), recorder))
+            boxes.append(
+                (
+                    one.host,
+                    SessionController(one.session, make_plan(_of_host(args, one.host)), first=one.fault),
+                    recorder,
+                )
+            )
         try:
             return await open_fleet(boxes, settings, readonly=args.readonly)
         finally:
             for one in dialled:
                 await one.session.leave()
+
+
+def _of_host(args: argparse.Namespace, host: str) -> argparse.Namespace:
+    return with_remembered(argparse.Namespace(**{**vars(args), "host": host}))
 
 
 def _record_path(path: str, host: str, dialled: Sequence[Dialled]) -> str:

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 
 from eagle3_console.errors import ConsoleError
 from eagle3_console.judge import FAIL, Finding
+from eagle3_console.printable import safe
 from eagle3_console.setup.draft import Field
 from eagle3_console.setup.propose import Proposal
 from eagle3_console.ui.draw import MUTED, words
@@ -253,6 +254,11 @@ class PathField(_PathOwner):
 
     def _set(self, text: str) -> None:
         self._chosen = None
+        if safe(text) != text:
+            # An input line would hand it to the terminal as it is.
+            self.notify("this name has characters that cannot be shown: rename it on the box", severity="warning")
+            self._draw()
+            return
         self.input.value = text
         self.input.cursor_position = len(text)
 
