@@ -6,7 +6,7 @@ VENV := .venv
 STAMP := $(VENV)/.made-of-$(shell cat pyproject.toml | $(PYTHON) -c "import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest()[:12])")
 RUN := $(VENV)/bin/python -m
 
-.PHONY: help setup demo test test-all-sglang lint types imports tests format snapshots clean
+.PHONY: help setup demo test test-all-sglang lint types imports tests format snapshots pictures clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/'
@@ -49,6 +49,9 @@ format: setup ## let ruff mend what it can
 
 snapshots: setup ## accept the screens as they look now (look at them first)
 	$(RUN) pytest tests/ui --snapshot-update
+
+pictures: setup ## the pictures of the README, from the recording that comes along
+	$(RUN) tests.pictures.make
 
 clean: ## remove .venv and caches here; the cached test beds stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist
