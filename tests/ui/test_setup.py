@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from eagle3_console.cli import build_parser
 from eagle3_console.commands.context import make_plan, make_session
@@ -212,6 +213,20 @@ async def test_every_proposal_can_be_changed_and_comes_back() -> None:
         ((name, plan, _),) = controller.setup_box.saved
         assert (name, plan.tp, controller.plan.tp) == ("kimi-k2.5-gpu-box", 8, 8)
         assert controller.calls == []
+
+
+async def test_typing_on_behind_what_is_proposed_loses_no_key() -> None:
+    app, _ = setup(plan=CHOSEN)
+    async with app.run_test(size=(120, 35)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await until(pilot, lambda: screen_of(pilot).made.ready)
+        args = screen_of(pilot).query_one("#input-server_args", Input)
+        proposed = args.value
+        args.focus()
+        await pilot.pause()
+        await pilot.press("end", *" --x 1", "tab")
+        await until(pilot, lambda: args.value == f"{proposed} --x 1")
 
 
 async def test_a_link_that_is_lost_is_told_and_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

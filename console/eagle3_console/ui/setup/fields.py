@@ -312,7 +312,8 @@ class SettingField(Horizontal):
 
     def show(self, text: str, proposal: Proposal | None, own: bool, found: tuple[Finding, ...]) -> None:
         """What counts in it, and why."""
-        if not own and self.input.value != text and not (self.input.has_focus and not self.input.value):
+        # Never under somebody's fingers: a space typed behind what is proposed would be gone.
+        if not own and self.input.value != text and not self.input.has_focus:
             with self.prevent(Input.Changed):
                 self.input.value = text
         below = draw.findings(found, self._glyphs, label=False) if found else draw.proposal(proposal, own)
