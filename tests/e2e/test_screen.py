@@ -18,6 +18,7 @@ from eagle3_console.demo.testbed import install
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
 from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.widgets.report_dialog import ReportDialog
 from eagle3_remote.protocol import ExtractState, Phase
 from tests.e2e.conftest import free_port, make
 
@@ -99,6 +100,11 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
             await pilot.press("e")
             await until(pilot, lambda: extract_state() is ExtractState.RUNNING)
 
+            await pilot.press("p")
+            await until(pilot, lambda: extract_state() in (ExtractState.PAUSED, ExtractState.FINISHED))
+            if extract_state() is ExtractState.PAUSED:
+                await pilot.press("p")
+
             # another console sees the same run at once, and leaving it stops nothing
             other = screen(box, Plan())
             async with other.run_test(size=(80, 24)) as second:
@@ -114,6 +120,13 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
             assert app.state.snapshot.extract is not None
             assert app.state.snapshot.extract.stored == SAMPLES
             assert len(list((tmp_path / "dataset" / "hidden_states").glob("hs_*.safetensors"))) == SAMPLES
+
+            await pilot.press("v")
+            await until(pilot, lambda: isinstance(app.screen, ReportDialog))
+            said = "\n".join(str(widget.content) for widget in app.screen.query("#dialog Static").results(Static))
+            assert f"samples {SAMPLES}" in said
+            assert "every file is as the manifest says" in said
+            await pilot.press("escape")
 
             job = app.state.snapshot.server.job
             await pilot.press("R")
