@@ -216,7 +216,8 @@ class Session:
             key: of a call that changes the box: made again with the same key, it is done once.
         """
         # What changes something waits until the box has heard who we are.
-        sent = await self._attach(None if key else (method, params))
+        early = not key and method in starting.FIRST_CALLS
+        sent = await self._attach((method, params) if early else None)
         assert self._agent is not None
         if sent:
             return await self._agent.answer(2, method, kind, wait)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eagle3_console import release
-from eagle3_console.errors import BoxNotFit, BoxRefused
+from eagle3_console.errors import BoxNotFit, BoxRefused, ConsoleError
 from eagle3_console.events import ConnectionChanged, Event, Greeted, SnapshotArrived
 from eagle3_console.link.base import Completed
 from eagle3_console.link.local import LocalChannel, LocalLink
@@ -131,8 +132,36 @@ async def test_no_python_is_said(home: str, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_first_call_that_is_refused(home: str) -> None:
     one = session(Counting(), home)
     await one.connect()
-    where = {"job": "x", "inode": 0, "offset": 0, "limit": 1}
     with pytest.raises(BoxRefused, match="There is no job x"):
-        await one.call("log.read", where, protocol.LogChunk)
+        await one.call("jobs.show", {"job": "x", "lines": 1}, protocol.JobDetail)
     assert (await one.call("snapshot", {"paths": {}}, protocol.Snapshot)).extract is None
     await one.drop()
+
+
+API_KEY, TOKEN = "key-of-the-server-4711", "hf_tokenofthemodel4711"
+SERVER = protocol.ServerSpec(
+    "/no/such/model", "/no/such/python", env={"HF_TOKEN": TOKEN}, extra_args=("--api-key", API_KEY)
+)
+
+
+@pytest.mark.parametrize("method", ["server.plan", "verify", "a call of tomorrow"])
+async def test_no_first_call_that_may_hold_a_secret_stands_in_a_command_line(home: str, method: str) -> None:
+    one = session(Counting(), home)
+    await one.connect()
+    with pytest.raises(ConsoleError):
+        await one.call(method, SERVER, protocol.LaunchPlan)
+    assert one.hello is not None
+    assert f"{home}/releases" in "".join(command_lines(one.hello.pid))  # the agent lives still, and is looked at
+    for line in command_lines():
+        assert API_KEY not in line
+        assert TOKEN not in line
+    await one.drop()
+
+
+def command_lines(pid: int | None = None) -> list[str]:
+    """Those of all processes, as every user sees them; or of one."""
+    lines = []
+    for path in Path("/proc").glob(f"{pid or '[0-9]*'}/cmdline"):
+        with contextlib.suppress(OSError):
+            lines.append(path.read_bytes().decode(errors="replace"))
+    return lines
