@@ -1,8 +1,8 @@
 """Several consoles watch a box, one steers: a lease on the box, with a name and a time.
 
 The first console that changes something takes it. It is renewed by the snapshots that its holder asks for, and expires when
-those have not come for `EXPIRES` seconds. Consoles of one person at one machine have one name and steer together. Taking
-over is possible, and always on purpose.
+those have not come for `EXPIRES` seconds. Consoles of one person at one machine have one name and steer together: each that
+changed something holds the lease with the others, and any that looks renews it. Taking over is possible, and always on purpose.
 """
 
 from __future__ import annotations
@@ -40,11 +40,23 @@ class Console:
 @dataclasses.dataclass(frozen=True)
 class _Lease:
     name: str
-    console: str
     since: float
     """Unix seconds, for people."""
     seen: float
     """Seconds since boot: a wall clock that jumps neither ends nor prolongs it."""
+    holders: dict[str, float]
+    """The consoles that changed something, by id, and when each was seen last, as `seen`."""
+
+    def renewed(self, console: str, *, holds: bool) -> _Lease:
+        """As it is when this console was seen now; one that `holds` it is missed when it leaves."""
+        now = _now()
+        holders = {**self.holders, console: now} if holds or console in self.holders else self.holders
+        return dataclasses.replace(self, seen=now, holders=holders)
+
+    def without(self, console: str) -> _Lease | None:
+        """As it is when this console has left; `None`: nobody holds it any more."""
+        left = {one: seen for one, seen in self.holders.items() if one != console and _now() - seen < EXPIRES}
+        return dataclasses.replace(self, holders=left) if left else None
 
 
 class Lease:
@@ -55,15 +67,16 @@ class Lease:
         self._path = home / "steer.json"
 
     def look(self, console: Console) -> Steering | None:
-        """Who steers now; renews the lease of a console that holds it."""
+        """Who steers now; renews the lease where it is the console's own, or of another one of its name."""
         lease = self._read()
         if lease is None:
             return None
-        if lease.console == console.id and _now() - lease.seen > RENEW_EVERY:
+        ours = lease.name == console.name and not console.readonly
+        if ours and _now() - lease.holders.get(console.id, lease.seen) > RENEW_EVERY:
             with contextlib.suppress(OSError), self._locked():
                 now = self._read()
-                if now is not None and now.console == console.id:
-                    self._write(dataclasses.replace(now, seen=_now()))
+                if now is not None and now.name == console.name:
+                    self._write(now.renewed(console.id, holds=False))
         return Steering(lease.name, lease.since, mine=lease.name == console.name)
 
     def claim(self, console: Console, *, take_over: bool = False) -> None:
@@ -85,23 +98,28 @@ class Lease:
                     "screen, --take-over on the command line."
                 )
             if lease is None or lease.name != console.name:
-                self._write(_Lease(console.name, console.id, time.time(), _now()))
-            else:
-                self._write(dataclasses.replace(lease, seen=_now()))
+                lease = _Lease(console.name, time.time(), _now(), {})
+            self._write(lease.renewed(console.id, holds=True))
 
     def release(self, console: Console) -> None:
-        """The console leaves."""
+        """The console leaves; others of its name that hold the lease too go on steering."""
         with contextlib.suppress(OSError), self._locked():
             lease = self._read()
-            if lease is not None and lease.console == console.id:
+            if lease is None or console.id not in lease.holders:
+                return
+            left = lease.without(console.id)
+            if left is None:
                 self._path.unlink()
+            else:
+                self._write(left)
 
     def _read(self) -> _Lease | None:
         """The lease that is in force."""
         record = read_json(self._path) or {}
         try:
-            lease = _Lease(str(record["name"]), str(record["console"]), float(record["since"]), float(record["seen"]))
-        except (KeyError, TypeError, ValueError):
+            holders = {str(one): float(seen) for one, seen in record["holders"].items()}
+            lease = _Lease(str(record["name"]), float(record["since"]), float(record["seen"]), holders)
+        except (KeyError, TypeError, ValueError, AttributeError):
             return None
         fresh = record.get("boot_id") == identity.boot_id() and 0 <= _now() - lease.seen < EXPIRES
         return lease if fresh else None

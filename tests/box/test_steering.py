@@ -22,6 +22,8 @@ from eagle3_remote.steering import Console, Lease
 from tests.box.client import AgentProcess, Answered, agent, until
 
 ALICE, BOB = Console("alice@mbp", "a" * 16), Console("bob@desk", "b" * 16)
+SECOND = Console("alice@mbp", "c" * 16)
+"""Another console of Alice's."""
 SLEEP = "import time; time.sleep(600)"
 
 
@@ -136,7 +138,7 @@ def test_a_clock_that_jumps_neither_ends_nor_prolongs_it(home: Path, monkeypatch
 
 
 def test_consoles_of_one_person_steer_together(home: Path) -> None:
-    lease, second = Lease(home), Console("alice@mbp", "c" * 16)
+    lease, second = Lease(home), SECOND
     lease.claim(ALICE)
     lease.claim(second)
     lease.release(second)  # a command that ends does not end what the screen holds
@@ -147,8 +149,65 @@ def test_consoles_of_one_person_steer_together(home: Path) -> None:
     assert seen.mine
 
 
+@pytest.mark.parametrize("order", [(ALICE, SECOND), (SECOND, ALICE)])
+def test_whichever_of_them_leaves_the_other_goes_on_steering(home: Path, order: tuple[Console, Console]) -> None:
+    leaves, stays = order
+    lease = Lease(home)
+    lease.claim(ALICE)
+    lease.claim(SECOND)
+    lease.release(leaves)
+    with pytest.raises(Refused, match="alice@mbp steers"):
+        lease.claim(BOB)
+    lease.release(stays)
+    lease.claim(BOB)
+
+
+@pytest.mark.parametrize("both_changed", [True, False])
+def test_one_whose_link_is_lost_is_kept_in_by_the_other(
+    home: Path, monkeypatch: pytest.MonkeyPatch, both_changed: bool
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(steering, "_now", lambda: now[0])
+    lease = Lease(home)
+    lease.claim(ALICE)
+    if both_changed:
+        lease.claim(SECOND)
+    for _ in range(130):  # nothing is heard of ALICE; the other asks for its snapshots
+        now[0] += 1
+        assert lease.look(SECOND) is not None
+    with pytest.raises(Refused, match="alice@mbp steers"):
+        lease.claim(BOB)
+    lease.release(SECOND)
+    if both_changed:  # ALICE, not seen for long, does not hold it for ever
+        lease.claim(BOB)
+    else:
+        now[0] += steering.EXPIRES
+        lease.claim(BOB)
+
+
+def test_one_that_only_watches_does_not_keep_another_of_its_name_in(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(steering, "_now", lambda: now[0])
+    lease = Lease(home)
+    lease.claim(ALICE)
+    for _ in range(70):
+        now[0] += 1
+        lease.look(Console("alice@mbp", "d" * 16, readonly=True))
+    lease.claim(BOB)
+
+
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"name": "x"}', '{"name": 1, "console": 2, "since": "a", "seen": []}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"name": "x"}',
+        '{"name": 1, "console": 2, "since": "a", "seen": []}',
+        '{"name": "x", "since": 1, "seen": 1, "holders": []}',
+    ],
 )
 def test_a_broken_lease_is_none(home: Path, text: str) -> None:
     home.mkdir()
