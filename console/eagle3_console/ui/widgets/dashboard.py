@@ -38,7 +38,7 @@ class Dashboard(Screen[None]):
         self, state: ConsoleState, now: float, glyphs: Glyphs, target: str, readonly: bool, keys: Sequence[Key]
     ) -> None:
         super().__init__()
-        self._state = state
+        self._state, self._now = state, now
         self._seen: Alert | None = None
         """The newest alert when somebody last looked at all of them."""
         alerts_key = next(key.shown for key in keys if key.id == "alerts")
@@ -70,8 +70,10 @@ class Dashboard(Screen[None]):
         yield self._key_bar
 
     def show(self, state: ConsoleState, now: float) -> None:
-        """Draw a state."""
-        self._state = state
+        """Draw a state; while a screen that nothing shines through lies over this one, when it is left."""
+        self._state, self._now = state, now
+        if self._covered():
+            return
         lines: tuple[Lines, ...] = (self._header, self._checklist, *self._panels.values(), self._key_bar)
         if self._panels[5].has_class("-zoom"):
             self._seen = state.alerts[-1] if state.alerts else None
@@ -85,6 +87,14 @@ class Dashboard(Screen[None]):
         self.set_class(_server_first(state), "-server-first")
         for line in lines:
             line.show(state, now)
+
+    def _covered(self) -> bool:
+        over = self.app.screen_stack[-1] if self.is_mounted and self.app.screen_stack else self
+        return over is not self and over.styles.background.a == 1.0
+
+    def on_screen_resume(self) -> None:
+        """What lay over it is left."""
+        self.show(self._state, self._now)
 
     def on_resize(self) -> None:
         """The footer says how many panels have no room."""

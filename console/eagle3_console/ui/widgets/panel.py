@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from textual.content import Content
+from textual.geometry import Region
 from textual.widget import Widget
 
 from eagle3_console.state import ConsoleState
@@ -25,19 +26,35 @@ class Lines(Widget):
         self._glyphs = glyphs
         self._state = state
         self._now = now
+        self._drawn: list[Content] = []
 
     def show(self, state: ConsoleState, now: float) -> None:
-        """Draw this state from now on."""
+        """Draw this state from now on. Only lines that changed are painted: most say twice a second what they said before."""
         self._state, self._now = state, now
-        self.refresh()
+        before, after = self._drawn, self._fitted()
+        if len(before) != len(after) or not self.display:
+            self.refresh()
+            return
+        width = self.size.width
+        changed = [
+            Region(0, y, width, 1)
+            for y, (old, new) in enumerate(zip(before, after, strict=True))
+            if not old.is_same(new)
+        ]
+        if changed:
+            self.refresh(*changed)
 
     def render(self) -> Content:
         """Exactly as many lines as there is room for, none wider than the room."""
+        self._drawn = self._fitted()
+        return Content("\n").join(self._drawn)
+
+    def _fitted(self) -> list[Content]:
         width, height = self.size
         if not width or not height:
-            return Content("")
+            return []
         lines = self.lines(View(self._state, self._now, self._glyphs, width, height))
-        return Content("\n").join(clip(line, width, self._glyphs) for line in lines[:height])
+        return [clip(line, width, self._glyphs) for line in lines[:height]]
 
     def lines(self, view: View) -> list[Content]:
         """What is drawn in this room."""
