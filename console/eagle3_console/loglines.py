@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import codecs
 import collections
+import datetime
 import enum
+import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from eagle3_console.printable import last_segment, plain
+from eagle3_remote.protocol import Phase, PhaseSpan
 
 
 class Level(enum.IntEnum):
@@ -30,7 +33,7 @@ WARNING = re.compile(r"\bWARN(?:ING)?\b|\bWarning:|\b\w+Warning:")
 _ERROR_SIGNS = ("ERROR", "CRITICAL", "FATAL", "Traceback", "Error:", "Exception:", "eagle3-patch refused")
 _WARNING_SIGNS = ("WARN", "Warning:")
 """One of these is in every line that the patterns match; looking for them is ten times as fast."""
-_STAMP = re.compile(r"\[(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?P<ranks>(?: [A-Z_]+\d+)*)\] ")
+_STAMP = re.compile(r"\[(?P<date>\d{4}-\d\d-\d\d )?(?P<time>\d\d:\d\d:\d\d)(?:[.,]\d+)?(?P<ranks>(?: [A-Z_]+\d+)*)\] ")
 _STAMP_WITHIN = 200
 """Characters in front of the stamp that another program (mpirun, a container's log) may have put there."""
 _OURS = re.compile(r"\beagle3-patch\b")
@@ -80,6 +83,8 @@ class Sieve:
         level: at least so grave.
         pattern: and in which this is found.
         single: the server has one rank, whose lines carry no tag.
+        phase: and from this phase of the server; `None`: from any.
+        spans: when each phase began. Stamps have whole seconds: the second of a change belongs to the phase that begins.
     """
 
     def __init__(
@@ -89,11 +94,16 @@ class Sieve:
         pattern: re.Pattern[str] | None = None,
         *,
         single: bool = False,
+        phase: Phase | None = None,
+        spans: Sequence[PhaseSpan] = (),
     ) -> None:
         self.rank = rank
         self.level = level
         self.pattern = pattern
+        self.phase = phase
         self._single = single
+        self._starts = [(span.stamp, span.phase) for span in spans if span.stamp is not None]
+        self._now = spans[0].phase if spans else None
         self._tags: frozenset[str] = frozenset()
         self._grave = Level.INFO
         self.seen = 0
@@ -102,7 +112,7 @@ class Sieve:
     @property
     def open(self) -> bool:
         """Whether every line passes."""
-        return not self.rank and self.level is Level.INFO and self.pattern is None
+        return not self.rank and self.level is Level.INFO and self.pattern is None and self.phase is None
 
     def wants(self, line: str) -> bool:
         """Whether this next line is wanted."""
@@ -111,6 +121,7 @@ class Sieve:
         wanted = (
             (not self.rank or self.rank in self._tags or (self._single and self.rank == "TP0" and not self._tags))
             and self._grave >= self.level
+            and (self.phase is None or self._now is self.phase)
             and (self.pattern is None or self.pattern.search(line) is not None)
         )
         self.kept += wanted
@@ -119,6 +130,9 @@ class Sieve:
     def _follow(self, line: str) -> None:
         stamp = _STAMP.search(line, 0, _STAMP_WITHIN)
         own = own_level(line)
+        if stamp is not None and stamp["date"] and self.phase is not None:
+            at = _seconds(stamp["date"], stamp["time"])
+            self._now = next((phase for start, phase in reversed(self._starts) if start <= at), self._now)
         if stamp is not None:
             self._tags, self._grave = frozenset(stamp["ranks"].split()), own
         elif _OURS.search(line):
@@ -128,6 +142,14 @@ class Sieve:
             self._tags, self._grave = frozenset(), own
         elif self._grave is not Level.ERROR:
             self._grave = own if own is not Level.INFO or not line.startswith(" ") else self._grave
+
+
+@functools.lru_cache(1024)
+def _seconds(date: str, time: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(f"{date}{time}+00:00").timestamp()
+    except ValueError:
+        return float("-inf")
 
 
 def save_new(folder: Path, stem: str, text: str, suffix: str = ".log") -> Path:
@@ -209,6 +231,12 @@ def line_of_cause(cause: str, lines: Iterable[tuple[int, str]]) -> int | None:
     """The number of the first line that names the root cause."""
     wanted = _words_of(cause)[:200]
     return next((number for number, line in lines if wanted and wanted in _words_of(line)), None)
+
+
+def names_cause(cause: str, line: str) -> bool:
+    """Whether a line names the root cause."""
+    wanted = _words_of(cause)[:200]
+    return bool(wanted) and wanted in _words_of(line)
 
 
 def _words_of(text: str) -> str:

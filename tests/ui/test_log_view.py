@@ -13,7 +13,8 @@ from textual.pilot import Pilot
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.log_buffer import LogBuffer
 from eagle3_console.ui.widgets.log_view import LogView
-from tests.ui.scenes import FAILED, LIVE, arrived, console
+from eagle3_remote.protocol import Phase, PhaseSpan
+from tests.ui.scenes import FAILED, LIVE, READY, arrived, console
 
 
 class LogApp(App[None]):
@@ -250,6 +251,70 @@ async def test_the_log_is_filtered_by_rank_and_level_and_goes_on(app: ConsoleApp
         assert lines(app) == ["[2026-01-02 03:04:10] new"]
 
 
+PHASES = (
+    b"early, without a stamp\n"
+    b"[2026-01-02 03:04:05] server_args=ServerArgs()\n"
+    b"[2026-01-02 03:04:06 TP0] Load weight begin.\n"
+    b"  [bold]goes on[/bold]\n"
+    b"[2026-01-02 03:04:08 TP0] The server is fired up and ready to roll!\n"
+)
+SPANS = (
+    PhaseSpan(Phase.SPAWNING, None),
+    PhaseSpan(Phase.INITIALISING, 0.0, 1767323045.0),
+    PhaseSpan(Phase.LOADING_WEIGHTS, 1.0, 1767323046.0),
+    PhaseSpan(Phase.READY, 3.0, 1767323048.0),
+)
+
+
+async def test_the_log_is_filtered_by_phase_and_goes_on() -> None:
+    phased = dataclasses.replace(READY, log=dataclasses.replace(READY.log, spans=SPANS))
+    app = console([LIVE, arrived(phased)])[0]
+    async with app.run_test(size=(130, 40)) as pilot:
+        app.log_panel.feed("job", PHASES, 0)
+        app.take(arrived(phased))
+        seen = []
+        for _ in range(5):
+            await pilot.press("P")
+            await pilot.pause(0.2)
+            seen.append(lines(app))
+        one, two, three, four, everything = seen
+        assert one == ["early, without a stamp"]
+        assert two == ["[2026-01-02 03:04:05] server_args=ServerArgs()"]
+        assert three == ["[2026-01-02 03:04:06 TP0] Load weight begin.", "[bold]goes on[/bold]"]
+        assert four == ["[2026-01-02 03:04:08 TP0] The server is fired up and ready to roll!"]
+        assert len(everything) == 5
+        await pilot.press("P", "P", "P", "P")
+        app.log_panel.feed("job", b"[2026-01-02 03:04:09] serving\n", len(PHASES))
+        await pilot.pause(0.2)
+        assert "all ranks, ready: 2 of 6 lines (K, L, P, &)" in title(app)
+
+
+async def test_a_log_of_no_known_phase_stays_as_it_is(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", PHASES, 0)
+        await pilot.press("P")
+        await pilot.pause(0.2)
+        assert len(lines(app)) == 5
+
+
+async def test_the_root_cause_is_marked_in_words_and_not_copied() -> None:
+    failed = dataclasses.replace(FAILED, log=dataclasses.replace(FAILED.log, root_cause="ValueError: no room"))
+    app = console([LIVE, arrived(failed)])[0]
+    async with app.run_test(size=(120, 40)) as pilot:
+        app.log_panel.feed("job", RANKS, 0)
+        app.take(arrived(failed))
+        await pilot.pause(0.2)
+        assert [line for line in lines(app) if "root cause" in line] == ["ValueError: no room  <- root cause"]
+        assert "root cause" not in app.log_panel.text()
+        await searching(pilot, app, "no room")
+        assert "ValueError: no room  <- root cause" in lines(app)
+        await pilot.press("y")
+        assert app.clipboard == "ValueError: no room"
+        app.take(arrived(READY))
+        await pilot.pause(0.2)
+        assert not [line for line in lines(app) if "root cause" in line]
+
+
 async def test_c_goes_to_the_line_that_names_the_cause() -> None:
     failed = dataclasses.replace(FAILED, log=dataclasses.replace(FAILED.log, root_cause="ValueError: no room"))
     app = console([LIVE, arrived(failed)])[0]
@@ -263,7 +328,7 @@ async def test_c_goes_to_the_line_that_names_the_cause() -> None:
         view = app.log_panel.view
         assert view.current is not None
         assert view.buffer.line(view.current) == "ValueError: no room"
-        assert "ValueError: no room" in lines(app)
+        assert "ValueError: no room  <- root cause" in lines(app)
         assert len(view.buffer.find(re.compile("line 299"))) == 1  # the filter is off
 
 

@@ -119,6 +119,7 @@ KEYS = (
         "log.level", "log", "L", "L", "log_level", "level", "of the log all lines, warnings and errors, or errors alone"
     ),
     Key("log.rank", "log", "K", "K", "log_rank", "rank", "of the log all ranks, or each one alone in turn"),
+    Key("log.phase", "log", "P", "P", "log_phase", "phase", "of the log all phases, or each one alone in turn"),
     Key("log.cause", "log", "c", "c", "log_cause", "cause", "to the line of the log that names why the server failed"),
     Key("log.save", "log", "w", "w", "log_save", "save", "write the lines of the log that are shown into a file here"),
     Key("copy", "screen", "y", "y", "copy", "copy", "copy what is selected, else the match, else the visible log"),

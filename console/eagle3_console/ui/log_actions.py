@@ -52,6 +52,11 @@ class LogActions(ConsoleBase):
         if not self.log_panel.next_rank():
             self.notify("no line of this log says its rank: the server has one")
 
+    def action_log_phase(self) -> None:
+        """Only one phase of the server."""
+        if not self.log_panel.next_phase():
+            self.notify("no phase of this log is known: no server of ours wrote it, or its lines have no date")
+
     def action_log_cause(self) -> None:
         """To the root cause."""
         snapshot = self.state.snapshot

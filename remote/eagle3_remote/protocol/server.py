@@ -104,6 +104,8 @@ class PhaseSpan:
 
     phase: Phase
     at: float | None
+    stamp: float | None = None
+    """The same as the log's own stamps print it: seconds of the box's wall clock, taken as if it were UTC."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -93,5 +93,6 @@ def _spans(now: LogState, start: float | None) -> tuple[PhaseSpan, ...]:
     for step, at in now.spans:
         phase = PHASES[step]
         if all(one.phase is not phase for one in spans):
-            spans.append(PhaseSpan(phase, None if at is None or start is None or at < start else at - start))
+            since = None if at is None or start is None or at < start else at - start
+            spans.append(PhaseSpan(phase, since, at))
     return tuple(spans)

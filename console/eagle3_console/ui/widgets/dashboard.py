@@ -72,6 +72,8 @@ class Dashboard(Screen[None]):
     def show(self, state: ConsoleState, now: float) -> None:
         """Draw a state; while a screen that nothing shines through lies over this one, when it is left."""
         self._state, self._now = state, now
+        if state.snapshot is not None:
+            self.log_panel.know(state.snapshot.server.log)
         if self._covered():
             return
         lines: tuple[Lines, ...] = (self._header, self._checklist, *self._panels.values(), self._key_bar)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -13,6 +14,9 @@ from eagle3_console.loglines import Level, Sieve, line_of_cause, ranks_in
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.log_buffer import LogBuffer, search_pattern
 from eagle3_console.ui.widgets.log_view import LogView
+from eagle3_remote.protocol import PhaseSpan, ServerLog
+
+T = TypeVar("T")
 
 
 class LogPanel(Vertical):
@@ -30,6 +34,7 @@ class LogPanel(Vertical):
         self._job = ""
         self._next_offset: int | None = None
         self._not_found = ""
+        self._spans: tuple[PhaseSpan, ...] = ()
         self._filtering = False
         """What is typed now says which lines are shown, not which are looked for."""
 
@@ -48,8 +53,8 @@ class LogPanel(Vertical):
         self._job, self._next_offset = job, None
         self._whole.clear()
         self.view.restart()
-        self._show(self._sieve.rank, self._sieve.level, self._sieve.pattern)
-        self._entitle()
+        self._spans = ()
+        self._show(phase=None)
 
     def feed(self, job: str, data: bytes, offset: int) -> None:
         """Bytes of the log at their place in the file."""
@@ -77,8 +82,16 @@ class LogPanel(Vertical):
         if wanted:
             self.view.feed(("\n".join(wanted) + "\n").encode())
 
-    def _show(self, rank: str, level: Level, pattern: re.Pattern[str] | None) -> None:
-        self._sieve, self._sifted = Sieve(rank, level, pattern), self._whole.first
+    def _show(self, **changes: Any) -> None:
+        """Filter anew, as before but for what is named: ``rank``, ``level``, ``pattern``, ``phase``."""
+        old = self._sieve
+        wanted: dict[str, Any] = {
+            "rank": old.rank,
+            "level": old.level,
+            "pattern": old.pattern,
+            "phase": old.phase,
+        } | changes
+        self._sieve, self._sifted = Sieve(**wanted, spans=self._spans), self._whole.first
         if self._sieve.open:
             self.view.show_buffer(self._whole)
         else:
@@ -88,21 +101,35 @@ class LogPanel(Vertical):
 
     def next_level(self) -> None:
         """All lines, those with warnings and errors, errors alone, and all again."""
-        self._show(self._sieve.rank, Level((self._sieve.level + 1) % len(Level)), self._sieve.pattern)
+        self._show(level=Level((self._sieve.level + 1) % len(Level)))
 
     def next_rank(self) -> bool:
         """All ranks, then each alone, and all again. False: no line says its rank."""
         whole = self._whole
         ranks = ["", *ranks_in(whole.line(number) for number in range(whole.first, whole.end))]
-        place = ranks.index(self._sieve.rank) if self._sieve.rank in ranks else 0
-        self._show(ranks[(place + 1) % len(ranks)], self._sieve.level, self._sieve.pattern)
+        self._show(rank=_after(ranks, self._sieve.rank))
         return len(ranks) > 1
+
+    def next_phase(self) -> bool:
+        """All phases of the server, then each alone, and all again. False: the box tells of none."""
+        phases = [None, *(span.phase for span in self._spans)]
+        self._show(phase=_after(phases, self._sieve.phase))
+        return len(phases) > 1
+
+    def know(self, log: ServerLog) -> None:
+        """What the box read in this log: its phases, and why the server failed."""
+        self.view.name_cause(log.root_cause or log.refused or "")
+        spans = tuple(span for span in log.spans if span.stamp is not None or span is log.spans[0])
+        if spans != self._spans and any(span.stamp is not None for span in spans):
+            self._spans = spans
+            if self._sieve.phase is not None and self.view.following:  # a reader is not moved
+                self._show()
 
     def no_filter(self) -> bool:
         """Show every line again. False: nothing was filtered."""
         filtered = not self._sieve.open
         if filtered:
-            self._show("", Level.INFO, None)
+            self._show(rank="", level=Level.INFO, pattern=None, phase=None)
         return filtered
 
     def go_to_cause(self, cause: str) -> bool:
@@ -153,7 +180,7 @@ class LogPanel(Vertical):
         text = event.value
         if self._filtering:
             self.close_search(forget=False)
-            self._show(self._sieve.rank, self._sieve.level, search_pattern(text) if text else None)
+            self._show(pattern=search_pattern(text) if text else None)
             return
         self.close_search(forget=not text)
         if text:
@@ -180,8 +207,9 @@ class LogPanel(Vertical):
             only = self._sieve.rank or "all ranks"
             level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
             count = f"{units.number(self._sieve.kept)} of {units.number(self._sieve.seen)} lines"
+            phase = f", {self._sieve.phase.value}" if self._sieve.phase is not None else ""
             matching = f", with {self._sieve.pattern.pattern}" if self._sieve.pattern is not None else ""
-            parts.append(f"{only}{level}{matching}: {count} (K, L, &)")
+            parts.append(f"{only}{level}{phase}{matching}: {count} (K, L, P, &)")
         if self._not_found:
             parts.append(f"not found: {self._not_found}")
         elif view.searching:
@@ -190,3 +218,9 @@ class LogPanel(Vertical):
             parts.append(f"match {place} of {len(found)} (n, N)")
         # As `Content`: a title given as a string would be read as markup, and this one holds text of others.
         self.border_title = words("  ".join(parts))
+
+
+def _after(choices: Sequence[T], now: T) -> T:
+    """The next choice, around the end; the second where `now` is none of them."""
+    place = choices.index(now) if now in choices else 0
+    return choices[(place + 1) % len(choices)]

@@ -13,11 +13,13 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from eagle3_console.loglines import ERROR, WARNING
+from eagle3_console.loglines import ERROR, WARNING, names_cause
 from eagle3_console.ui.log_buffer import LogBuffer
 
 SYNC_EVERY = 0.1
 """Seconds between two paints of a busy log."""
+
+CAUSE_MARK = "  <- root cause"
 
 _LEVELS = (
     ("log--error", ERROR),
@@ -30,7 +32,14 @@ class LogView(ScrollView, can_focus=True):
     """Lines of a `LogBuffer`. The position is the absolute number of the top line, so pruning does not move it."""
 
     ALLOW_SELECT = True
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--error", "log--warning", "log--ours", "log--match", "log--current"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "log--error",
+        "log--warning",
+        "log--ours",
+        "log--match",
+        "log--current",
+        "log--cause",
+    }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "step(-1)", "Up", show=False),
         Binding("down,j", "step(1)", "Down", show=False),
@@ -57,6 +66,7 @@ class LogView(ScrollView, can_focus=True):
         self._current: int | None = None
         self._found: list[int] = []
         self._searched_to = 0
+        self._cause = ""
 
     @property
     def top(self) -> int:
@@ -89,6 +99,12 @@ class LogView(ScrollView, can_focus=True):
         self._current, self._width = None, 0
         self._found, self._searched_to = [], 0
         self.follow()
+
+    def name_cause(self, cause: str) -> None:
+        """Mark the lines that say so; empty: none."""
+        if cause != self._cause:
+            self._cause = cause
+            self.refresh()
 
     def mark(self, number: int) -> None:
         """Take the reader to a line."""
@@ -242,10 +258,17 @@ class LogView(ScrollView, can_focus=True):
     def _styled(self, number: int) -> Text:
         plain = self.buffer.line(number)
         text = Text(plain, end="", no_wrap=True)
+        if self._cause and names_cause(self._cause, plain):
+            text.stylize(self.get_component_rich_style("log--cause", partial=True))
+            return self._marked(text.append(CAUSE_MARK, self.get_component_rich_style("log--cause")), plain, number)
         for name, pattern in _LEVELS:
             if pattern.search(plain):
                 text.stylize(self.get_component_rich_style(name, partial=True))
                 break
+        return self._marked(text, plain, number)
+
+    def _marked(self, text: Text, plain: str, number: int) -> Text:
+        """What is searched and what is selected, on top of a line's own style."""
         if self._pattern is not None:
             name = "log--current" if number == self._current else "log--match"
             style = self.get_component_rich_style(name)
@@ -256,7 +279,7 @@ class LogView(ScrollView, can_focus=True):
         if span is not None:
             start, end = span
             text.stylize(
-                self.screen.get_component_rich_style("screen--selection"), start, len(text) if end == -1 else end
+                self.screen.get_component_rich_style("screen--selection"), start, len(plain) if end == -1 else end
             )
         return text
 
