@@ -36,6 +36,18 @@ def test_rates_are_of_the_last_half_minute() -> None:
     assert meter.rates(0).eta == 0.0
 
 
+def test_a_pause_is_in_no_rate_and_has_no_end() -> None:
+    meter = Meter(0.0, 0, 0, 0)
+    for second in range(1, 21):
+        meter.note(float(second), 3 * second, 300 * second, 0)
+    for second in range(21, 300):
+        meter.note(float(second), 60, 6_000, 0, still=True)
+        assert (meter.rates(900).samples, meter.rates(900).tokens, meter.rates(900).eta) == (0.0, 0.0, None)
+    meter.note(300.0, 63, 6_300, 0)
+    assert (meter.rates(900).samples, meter.rates(900).mean_samples, meter.rates(900).eta) == (3.0, 3.0, 3.0)
+    assert meter.rates(0).eta == 0.0
+
+
 def test_three_different_samples_in_a_row_end_a_run() -> None:
     failures = Failures(attempts=3, streak=3)
     assert not failures.failed(1, NAN)

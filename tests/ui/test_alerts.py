@@ -292,3 +292,11 @@ def test_every_disk_gets_a_verdict(total: int, free: int, stored: int, goal: int
     judged = pressure(mount, extract)
     assert 0.0 <= judged.used_fraction <= 1.0
     assert (judged.verdict == "too small") == (goal - stored > mount.free)
+
+
+def test_when_a_disk_will_be_full_is_told_only_where_the_run_fills_it_or_where_it_is_soon() -> None:
+    mount = Mount("output", "/data", 100 * 10**9, 78 * 10**9)
+    tiny = dataclasses.replace(RUNNING, bytes_stored=0, bytes_total=45 * 10**6, bytes_per_s=150_000.0)
+    assert pressure(mount, tiny).full_in is None
+    assert pressure(mount, dataclasses.replace(tiny, bytes_total=40 * 10**9)).full_in == 520_000.0
+    assert pressure(mount, dataclasses.replace(tiny, bytes_per_s=10**9)).full_in == 78.0

@@ -20,7 +20,7 @@ from eagle3_console.ui.draw_box import draw_box
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
-from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines
+from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines, until_end
 from eagle3_remote.protocol import (
     ArrayStatus,
     ExtractState,
@@ -112,6 +112,15 @@ def test_metrics_are_shown_where_they_are_and_nothing_where_not() -> None:
     assert "used" not in text(draw_server, arrived(READY))
 
 
+@pytest.mark.parametrize("state", ExtractState)
+def test_only_what_moves_has_a_rate_and_an_end(state: ExtractState) -> None:
+    shown = text(draw_extraction, arrived(READY, dataclasses.replace(RUNNING, state=state, sentence="why")))
+    moves = state in (ExtractState.PLANNING, ExtractState.RUNNING, ExtractState.FINISHING)
+    assert ("samples/s now" in shown) is moves
+    assert ("done 09:30" in shown) is moves
+    assert "10.9" in shown
+
+
 def test_extraction_names_both_units_and_both_times() -> None:
     shown = text(draw_extraction, arrived(READY, RUNNING))
     assert "370 GB (345 GiB) of 992 GB (924 GiB) written" in shown
@@ -189,6 +198,16 @@ def test_the_plot_fits_its_room() -> None:
         assert max(map(len, lines)) <= 70
         assert "now" in lines[-1]
         assert any(0x2800 < ord(letter) < 0x2900 for line in lines for letter in line)
+
+
+def test_the_plot_of_a_run_that_is_over_ends_where_it_ran_last() -> None:
+    ran = [dataclasses.replace(sample, running=True) for sample in samples(30)]
+    idle = [Sample(NOW + 60.0 + 2.0 * i, 0.0, 0.0, 0.1) for i in range(300)]
+    assert until_end([*ran, *idle]) == ran
+    assert until_end(idle) == []
+    plotter = Plotter(UNICODE)
+    assert "now" in plotter.lines(ran, 70, 12)[-1].plain
+    assert "end" in plotter.lines(ran, 70, 12, over=True)[-1].plain
 
 
 def test_without_plotext_there_are_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,8 @@ SOON = 1800.0
 """Seconds to full that are worth waking somebody for."""
 _FAR = 86_400.0
 """Seconds to full beyond which a trend says nothing."""
+_MATTERS = 0.1
+"""Share of what is free that a run must still write for the time to full to be worth a word, where that is far."""
 _MIN_INODES = 1000
 
 _NAMES = {"output": "output disk", "dump": "dump directory", "home": "box folder's disk"}
@@ -53,6 +55,8 @@ def pressure(mount: Mount, extract: ExtractStatus | None, history: Sequence[Samp
             filling = needed + others(history) * (extract.eta or 0.0) > mount.free
         else:
             filling = full_in is not None and full_in < SOON
+        if needed < _MATTERS * mount.free and not filling and (full_in or 0.0) > _FAR:
+            full_in = None  # the run ends long before
     elif mount.label == "dump":
         slope = dump_slope(history)
         full_in = (1.0 - fraction) / slope if slope > 1e-6 else None

@@ -101,11 +101,12 @@ def _bar(extract: ExtractStatus, view: View) -> Content:
 
 
 def _rates(extract: ExtractStatus) -> Iterator[Content]:
-    if extract.state in EXTRACTING:
+    moves = extract.state in EXTRACTING and extract.state is not ExtractState.PAUSED
+    if moves:
         yield words((f"{units.rate(extract.samples_per_s)} samples/s now", "bold"))
-    unit = "" if extract.state in EXTRACTING else "samples/s "
+    unit = "" if moves else "samples/s "
     yield words(f"{units.rate(extract.mean_samples_per_s)} {unit}mean")
-    if extract.state in EXTRACTING:
+    if moves:
         yield words(f"{units.rate(extract.tokens_per_s)} tok/s")
         yield words(f"{units.bytes_rate(extract.bytes_per_s):>9}")
     else:
@@ -118,6 +119,8 @@ def _sizes(extract: ExtractStatus, view: View) -> Iterator[Content]:
         yield words(f"{written} of {units.gb_and_gib(extract.bytes_total)} written")
     else:
         yield words(f"{written} written")
+    if extract.state is ExtractState.PAUSED:
+        return  # nobody knows when it goes on, so nobody knows its end
     if extract.state in EXTRACTING:
         yield _end(extract, view)
     else:

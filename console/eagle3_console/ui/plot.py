@@ -43,17 +43,29 @@ SERIES = (
 """The first is drawn where there is room for one only."""
 
 
+def until_end(history: Sequence[Sample]) -> Sequence[Sample]:
+    """The points of a run that is over, up to the last at which it ran: what came after it is no part of it."""
+    return history[: max((number for number, sample in enumerate(history, 1) if sample.running), default=0)]
+
+
 def plot_lines(
-    history: Sequence[Sample], width: int, height: int, glyphs: Glyphs, series: Series = SERIES[0]
+    history: Sequence[Sample],
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    series: Series = SERIES[0],
+    newest: str = "now",
 ) -> list[Content]:
-    """A plot of at most `height` lines of `width` cells; empty where there is nothing to draw or no room."""
+    """A plot of at most `height` lines of `width` cells; empty where there is nothing to draw or no room.
+
+    `newest` is what its right edge is called.
+    """
     if len(history) < 2 or height < 2 or width < 20:
         return []
-    newest = history[-1].t
-    points = [((sample.t - newest) / 60.0, series.value(sample)) for sample in _thinned(history, 2 * width)]
+    points = [((sample.t - history[-1].t) / 60.0, series.value(sample)) for sample in _thinned(history, 2 * width)]
     title = words((series.title, MUTED))
     if height > MIN_HEIGHT and glyphs.bar_parts:
-        drawn = _plotext(points, width, height - 1)
+        drawn = _plotext(points, width, height - 1, newest)
         if drawn is not None:
             return [title, *(words((line, "$text-accent")) for line in drawn)]
     return [title, *(words((line, "$text-accent")) for line in columns(points, width, height - 1, glyphs))]
@@ -84,7 +96,7 @@ def load_plotext() -> Any:
     return plotext
 
 
-def _plotext(points: Sequence[tuple[float, float]], width: int, height: int) -> list[str] | None:
+def _plotext(points: Sequence[tuple[float, float]], width: int, height: int, newest: str) -> list[str] | None:
     """Lines of a plot without colour, or `None` where plotext does not work here."""
     plotext = load_plotext()
     if plotext is None:
@@ -98,7 +110,7 @@ def _plotext(points: Sequence[tuple[float, float]], width: int, height: int) -> 
         figure.draw(figure.signal([x for x, _ in points], [y for _, y in points], marker="braille").lines())
         figure.ruler(0).lim(start, 0)
         ticks = [start, start / 2, 0]
-        figure.ruler(0).ticks(ticks, [_ago(start), _ago(start / 2), "now"])
+        figure.ruler(0).ticks(ticks, [_ago(start), _ago(start / 2), newest])
         figure.ruler(1).lim(0, top)
         figure.ruler(1).ticks([0, top / 2, top], ["0", _tick(top / 2), _tick(top)])
         lines = [line.rstrip() for line in figure.build().string(colorless=True).splitlines()]
@@ -139,16 +151,18 @@ class Plotter:
     def __init__(self, glyphs: Glyphs, series: Series = SERIES[0]) -> None:
         self._glyphs = glyphs
         self._series = series
-        self._room = (0, 0)
+        self._room = (0, 0, False)
         self._newest: float | None = None
         self._drawn_at = 0.0
         self._lines: list[Content] = []
 
-    def lines(self, history: Sequence[Sample], width: int, height: int) -> list[Content]:
-        """The plot for this room."""
+    def lines(self, history: Sequence[Sample], width: int, height: int, over: bool = False) -> list[Content]:
+        """The plot for this room; `over`: nothing is added any more."""
         newest = history[-1].t if history else None
         due = time.monotonic() - self._drawn_at >= REDRAW_EVERY and newest != self._newest
-        if due or (width, height) != self._room:
-            self._lines = plot_lines(history, width, height, self._glyphs, self._series)
-            self._room, self._newest, self._drawn_at = (width, height), newest, time.monotonic()
+        room = (width, height, over)
+        if due or room != self._room:
+            edge = "end" if over else "now"
+            self._lines = plot_lines(history, width, height, self._glyphs, self._series, edge)
+            self._room, self._newest, self._drawn_at = room, newest, time.monotonic()
         return self._lines

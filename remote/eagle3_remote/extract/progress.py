@@ -100,7 +100,8 @@ class Reporter:
         """About twice a second: take the rates, write, and now and then log."""
         now = time.monotonic()
         if self._meter is not None:
-            self._meter.note(now, self.counts.stored, self.counts.tokens_stored, self.counts.bytes_stored)
+            counts, still = self.counts, self.state is ExtractState.PAUSED and not self.in_flight
+            self._meter.note(now, counts.stored, counts.tokens_stored, counts.bytes_stored, still)
         self.write()
         if now - self._logged >= _LOG_EVERY and self.state in (ExtractState.RUNNING, ExtractState.PAUSED):
             self._logged = now
@@ -141,7 +142,7 @@ class Reporter:
             tokens_per_s=rates.tokens,
             bytes_per_s=rates.bytes,
             mean_samples_per_s=rates.mean_samples,
-            eta=rates.eta if self.state in (ExtractState.RUNNING, ExtractState.PAUSED) else None,
+            eta=rates.eta if self.state is ExtractState.RUNNING else None,
         )
 
     def _keep(self) -> None:

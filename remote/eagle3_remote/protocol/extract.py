@@ -128,14 +128,14 @@ class ExtractStatus:
     bytes_total: int = 0
     """What the finished dataset will take."""
     samples_per_s: float = 0.0
-    """Over the last 30 s."""
+    """Over the last 30 s that were no pause; 0 while it pauses."""
     tokens_per_s: float = 0.0
     bytes_per_s: float = 0.0
     mean_samples_per_s: float = 0.0
-    """Since this job began to send."""
+    """Since this job began to send, without its pauses."""
     elapsed: float = 0.0
     eta: float | None = None
-    """Seconds; `None` until the rate is worth a forecast."""
+    """Seconds; `None` until the rate is worth a forecast, and while it pauses."""
     cut: int = 0
     """Samples cut at ``max_seq_len``."""
     total_final: bool = True

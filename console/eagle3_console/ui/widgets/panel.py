@@ -8,10 +8,11 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
+from eagle3_console.alerts import EXTRACTING
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import View, clip
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.plot import MIN_HEIGHT, SERIES, Plotter
+from eagle3_console.ui.plot import MIN_HEIGHT, SERIES, Plotter, until_end
 
 _ROWS_EACH = 10
 """Rows from which on a plot beside another one shows something."""
@@ -109,9 +110,11 @@ class PlotPanel(Panel):
         snapshot = view.state.snapshot
         if snapshot is None or snapshot.extract is None:
             return lines
+        over = snapshot.extract.state not in EXTRACTING
+        history = until_end(view.state.history) if over else view.state.history
         count = max(1, min(len(self._plotters), room // _ROWS_EACH))
         for plotter in self._plotters[:count]:
             height = room // count - 1
             if height >= MIN_HEIGHT:
-                lines = [*lines, Content(""), *plotter.lines(view.state.history, view.width, height)]
+                lines = [*lines, Content(""), *plotter.lines(history, view.width, height, over)]
         return lines
