@@ -6,6 +6,7 @@ import http.server
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import urllib.error
@@ -157,10 +158,10 @@ def test_a_line_that_is_shown_has_none_and_says_how_they_get_there() -> None:
     )
 
 
-def server_job(home: Path, release: Path, code: str = SLEEP, port: int = 30000) -> jobs.Job:
+def server_job(home: Path, release: Path, code: str = SLEEP, port: int = 30000, host: str = "127.0.0.1") -> jobs.Job:
     job_id = jobs.new_id("server")
     secrets = handover.of(spec())
-    message = encode(handover.hidden(spec(port=port)))
+    message = encode(handover.hidden(spec(port=port, host=host)))
     argv, files = handover.in_a_file(
         (sys.executable, "-c", code, "--api-key", KEY), secrets, jobs.runs_dir(home) / job_id
     )
@@ -250,10 +251,49 @@ async def test_our_requests_carry_the_key_of_our_living_server_and_of_no_other(
     client = Client(url)
     assert await client._json("/server_info") == {"model_path": "/m"}
     await client.close()
-    stopping.stop(job, grace=5)
     assert _Asks.seen[-1] == f"Bearer {KEY}"
+    stopping.stop(job, grace=5)
     ask_info(url)  # whoever has the port now does not get it
     assert _Asks.seen[-1] is None
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "ours"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:7", True),
+        ("127.0.0.1", "http://localhost:7", True),
+        ("0.0.0.0", "http://127.0.0.1:7", True),
+        ("0.0.0.0", f"http://{socket.gethostname()}:7", True),
+        ("127.0.0.1", "http://127.0.0.1:8", False),
+        ("127.0.0.1", "http://127.0.0.2:7", False),
+        ("0.0.0.0", "http://192.0.2.7:7", False),
+        ("127.0.0.1", "http://192.0.2.7:7", False),
+        ("0.0.0.0", "http://no.such.name.invalid:7", False),
+        ("127.0.0.1", "http://127.0.0.1", False),
+    ],
+)
+def test_a_jobs_key_goes_to_where_it_listens_and_nowhere_else(
+    home: Path, release: Path, monkeypatch: pytest.MonkeyPatch, host: str, url: str, ours: bool
+) -> None:
+    monkeypatch.setenv("EAGLE3_HOME", str(home))
+    job = server_job(home, release, port=7, host=host)
+    try:
+        assert apikey.key_for(url) == (KEY if ours else "")
+    finally:
+        stopping.stop(job, grace=5)
+
+
+def test_a_job_without_a_key_of_its_own_gets_the_one_of_the_environment(
+    asking: int, home: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the key stands in a person's own ``--config``."""
+    monkeypatch.setenv(apikey.ENV, KEY)
+    own = spec(port=asking, extra_args=("--config", "/mine.yaml"))
+    job = jobs.start(home, release, jobs.new_id("server"), [sys.executable, "-c", SLEEP], {}, encode(own))
+    try:
+        assert ask_info(f"http://127.0.0.1:{asking}") == ({"model_path": "/m"}, "")
+    finally:
+        stopping.stop(job, grace=5)
 
 
 def test_a_key_for_somebody_elses_server(asking: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from eagle3_remote import serverlog
-from eagle3_remote.job import jobs, stopping
+from eagle3_remote.job import jobs, secretfile, stopping
 from eagle3_remote.protocol import JobState, Phase, Restart, encode
 from eagle3_remote.protocol.server import ServerSpec
-from eagle3_remote.server import watchdog
+from eagle3_remote.server import apikey, watchdog
 from eagle3_remote.server.status import StatusReader, with_restarts
 from tests.box.client import until
 
@@ -94,6 +94,23 @@ def test_a_crashed_server_comes_back_as_the_same_job(home: Path, release: Path) 
     assert ended(job)
     assert len(watchdog.record(job).restarts) == 2
     assert StatusReader(home).server().phase is Phase.EXITED
+
+
+@pytest.mark.usefixtures("extraction")
+def test_who_takes_the_port_of_a_server_that_waits_does_not_get_its_key(
+    home: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EAGLE3_HOME", str(home))
+    job = server(home, release, "time.sleep(600)")
+    secretfile.write(job.run_dir, secretfile.Secrets({}, {"--api-key": "the-key"}))
+    url = f"http://127.0.0.1:{job.spec['message']['port']}"
+    until(lambda: apikey.key_for(url) == "the-key")
+    assert job.leader is not None
+    os.kill(job.leader.pid, 9)
+    until(lambda: watchdog.record(job).starts_at is not None)
+    assert jobs.state_of(job) is JobState.RUNNING
+    assert apikey.key_for(url) == ""
+    assert stopping.stop(job, grace=1).stopped
 
 
 @pytest.mark.usefixtures("quick", "extraction")

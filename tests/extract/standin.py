@@ -52,6 +52,8 @@ class StandIn:
         (self.model / "config.json").write_text(json.dumps(CONFIG))
         self.down = False
         """While set, every connection is broken."""
+        self.key = ""
+        """Where one is set, requests without it are refused, as SGLang's middleware does; it lets /health through."""
         self.prompts: list[list[int]] = []
         self.fill: Callable[[list[int], int], int] = lambda ids, attempt: 0x3F80
         """The bf16 value that a good dump is filled with."""
@@ -112,14 +114,24 @@ class StandIn:
 def _handler(standin: StandIn) -> type[QuietHandler]:
     class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self._say(None if standin.down else standin.get(self.path))
+            if not self._refused():
+                self._say(None if standin.down else standin.get(self.path))
 
         def do_POST(self) -> None:
             body = json.loads(self.body())
+            if self._refused():
+                return
             if standin.down or self.path != "/generate":
                 self._say(None if standin.down else (200, {}))
             else:
                 self._say(standin.generate(body))
+
+        def _refused(self) -> bool:
+            right = f"Bearer {standin.key}" if standin.key else None
+            refused = not standin.down and right not in (None, self.headers["Authorization"]) and self.path != "/health"
+            if refused:
+                self._say((401, {"error": "Unauthorized"}))
+            return refused
 
         def _say(self, answer: tuple[int, Any] | None) -> None:
             if answer is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import httpx
@@ -42,6 +42,7 @@ class Client:
     def __init__(self, url: str, *, extra_key: bool = False) -> None:
         self._extra_key = extra_key
         self.url = url
+        self._key = _Key(url)
         self._http = self._connect()
         self._retired: list[httpx.AsyncClient] = []
 
@@ -51,7 +52,7 @@ class Client:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2)
         return httpx.AsyncClient(
             base_url=self.url,
-            headers=header_for(self.url),
+            auth=self._key,
             limits=limits,
             trust_env=False,
             timeout=httpx.Timeout(_TIMEOUT, connect=10, pool=None),
@@ -161,6 +162,32 @@ class Client:
         """Ask the server to drop a request that is no longer waited for."""
         with contextlib.suppress(httpx.TransportError):
             await self._http.post("/abort_request", json={"rid": rid})
+
+
+class _Key(httpx.Auth):
+    """Adds the server's key to each request. It is looked up again after a request without an answer: another server may have the
+    port by now; and when the server refuses it: a server may come back with another one."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._header: dict[str, str] | None = None
+
+    async def async_auth_flow(self, request: httpx.Request) -> AsyncGenerator[httpx.Request, httpx.Response]:
+        """As httpx calls it."""
+        if self._header is None:
+            self._header = header_for(self._url)
+        sent, answer = self._header, None
+        request.headers.update(sent)
+        try:
+            answer = yield request
+        finally:
+            if answer is None:
+                self._header = None
+        if answer.status_code == 401:
+            self._header = header_for(self._url)
+            if self._header and self._header != sent:
+                request.headers.update(self._header)
+                yield request
 
 
 def _words(error: Exception) -> str:

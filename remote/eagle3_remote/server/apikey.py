@@ -1,7 +1,7 @@
 """The key that a server asks for (``--api-key``), for our own requests: an ``Authorization`` header, never an argument.
 
-It comes from what was said for this very call, from the variable `ENV`, or, for a server job of ours that lives, from the job's
-own secrets, so that the key is never sent to whoever took its port since.
+It comes from what was said for this very call, from the secrets of a server job of ours, or from the variable `ENV`. A job's own
+goes to that job alone: to the address at which it listens, while its process lives, and never to whoever took its port since.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from eagle3_remote.job import jobs, secretfile
+from eagle3_remote.server.listening import is_at
 
 ENV = "EAGLE3_SERVER_API_KEY"
 FLAG = "--api-key"
@@ -39,8 +40,9 @@ def key_for(url: str) -> str:
         return key
     with contextlib.suppress(OSError):
         for job in jobs.living(home(), "server"):
-            if _place(url).rpartition(":")[2] == str(job.spec["message"].get("port")):
-                return secretfile.read(job.run_dir).args.get(FLAG, "")
+            own = secretfile.read(job.run_dir).args.get(FLAG, "")
+            if own and _serves(job, url):
+                return own
     return os.environ.get(ENV, "")
 
 
@@ -63,6 +65,13 @@ class Authorize(urllib.request.BaseHandler):
         for name, value in header_for(request.full_url).items():
             request.add_unredirected_header(name, value)
         return request
+
+
+def _serves(job: jobs.Job, url: str) -> bool:
+    """Whether the job's process lives and listens at `url`; one that is to be started again does not meanwhile."""
+    message, leader = job.spec["message"], job.leader
+    at_home = is_at(url, str(message.get("host", "")), int(message.get("port", 0)))
+    return at_home and leader is not None and jobs.leader_lives(job, leader)
 
 
 def _place(url: str) -> str:
