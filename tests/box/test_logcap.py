@@ -265,6 +265,62 @@ def test_a_file_system_that_cannot_do_it_is_named_once(tmp_path: Path, monkeypat
     assert feed(LogState(), said[0]).trouble == LogState().trouble
 
 
+STALE, TOO_MANY = OSError(errno.ESTALE, "Stale file handle"), OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("fold", STALE), ("fold", ValueError()), ("drop", STALE), ("drop", TOO_MANY), ("look", STALE)],
+)
+@pytest.mark.parametrize("full", [False, True])
+def test_what_goes_wrong_once_does_not_end_the_keeping(
+    where: str, error: Exception, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stand-ins for a network disk's hiccups, and for a disk so full that nothing can be said either."""
+    path, said, failing = tmp_path / "out.log", list[bytes](), [error] * 3
+    path.write_bytes(START + lines(0, 200_000))
+
+    def failing_first(real: Callable[..., object]) -> Callable[..., object]:
+        def call(*words: object, **more: object) -> object:
+            if failing and threading.current_thread().name == "log":
+                raise failing.pop()
+            return real(*words, **more)
+
+        return call
+
+    def write(to: int, text: bytes) -> None:
+        said.append(text)
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    part = {"fold": (LogTail, "update"), "drop": (logcap, "_punch"), "look": (Path, "stat")}[where]
+    monkeypatch.setattr(*part, failing_first(getattr(*part)))
+    monkeypatch.setattr(logcap, "EVERY", 0.01)
+    monkeypatch.setattr(os, "write", write)
+    logcap.LogKeeper(tmp_path, 4 * MIB, folded=True).start()
+    until(lambda: MARK.search(path.read_bytes()))
+    assert failing == []
+    assert len(said) == (where != "look")
+
+
+def test_a_log_that_can_never_be_folded_still_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.log"
+    path.write_bytes(START + lines(0, 200_000))
+
+    def broken(self: LogTail, **more: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(LogTail, "update", broken)
+    keeper = logcap.LogKeeper(tmp_path, 4 * MIB, folded=True)
+    keeper.look()
+    assert not MARK.search(path.read_bytes()), "what it says would be lost for a hiccup"
+    for _ in range(9):
+        keeper.look()
+    assert MARK.search(path.read_bytes())
+
+
 @pytest.mark.parametrize(("text", "cap"), [("", 1024 * MIB), ("7", 7 * MIB), ("0", 0), ("many", 1024 * MIB)])
 def test_the_cap_is_set_by_the_environment(text: str, cap: int) -> None:
     assert logcap.cap_of({logcap.CAP_ENV: text}) == cap

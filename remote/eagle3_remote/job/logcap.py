@@ -9,12 +9,15 @@ Of a log that takes more than the cap, the first eighth of the cap stays for eve
 lines), and the newest half; a line of ours stands where the gap begins. What is lost: whole lines in the gap, and only for
 who reads more than half the cap behind. A server's log is folded up to its end before anything is dropped, so that who
 attaches later knows all that was known (`eagle3_remote.serverlog.checkpoint`); a release whose fold differs folds what is
-left. Where the file system cannot do it (NFS before 4.2, some of FUSE), one line of the log says so, and it grows.
+left. Where the file system cannot do it (NFS before 4.2, some of FUSE), one line of the log says so, and it grows. What
+else goes wrong may pass: it is said once and tried again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import os
 import threading
 import time
@@ -29,6 +32,10 @@ CAP_MIB = 1024
 EVERY = 2.0
 """Seconds between two looks at the log."""
 _MIB = 1 << 20
+_NEVER = (errno.EOPNOTSUPP, errno.ENOSYS)
+"""The file system cannot give space back from the middle of a file."""
+_UNFOLDED = 5
+"""So many looks in a row a log that cannot be folded is left whole; then the disk comes first."""
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 _MAX_BLOCK = 128 * 1024
 _LONGEST_LINE = 1 << 20
@@ -81,32 +88,58 @@ class LogKeeper:
         self._path = run_dir / "out.log"
         self._cap = cap
         self._tail = LogTail(self._path, keep=run_dir) if folded else None
+        self._failed_folds = 0
+        self._said: set[str] = set()
 
     def start(self) -> None:
         """In a thread of its own: a log that grows fast does not delay the word of how the job ended."""
         threading.Thread(target=self._run, name="log", daemon=True).start()
 
     def look(self) -> None:
-        """Fold what is new, then drop what is too much.
+        """Fold what is new, then drop what is too much. What goes wrong is said in the log.
 
         Raises:
-            OSError: it cannot be dropped.
+            OSError: the log cannot be looked at.
         """
         full = self._cap > 0 and self._path.stat().st_blocks * 512 > self._cap
-        if self._tail is not None:
-            self._tail.update(keep=full)
-        if full:
+        folded = self._fold(keep=full)
+        if full and (folded or self._failed_folds >= _UNFOLDED):
+            self._trim()
+
+    def _fold(self, *, keep: bool) -> bool:
+        try:
+            if self._tail is not None:
+                self._tail.update(keep=keep)
+        except Exception as error:  # whatever it is: the job's log still must not fill the disk
+            self._failed_folds += 1
+            self._say(f"this log cannot be folded, which is tried again: {error!r}")
+            return False
+        self._failed_folds = 0
+        return True
+
+    def _trim(self) -> None:
+        try:
             trim(self._path, self._cap)
+        except FileNotFoundError:
+            pass  # put aside for a restart
+        except OSError as error:
+            if error.errno in _NEVER:
+                self._cap = 0
+                self._say(f"the middle of this log cannot be dropped, so that it grows: {error}")
+            else:
+                self._say(f"the middle of this log cannot be dropped, which is tried again: {error}")
+
+    def _say(self, what: str) -> None:
+        """Each sentence once: what is said is itself written into the log."""
+        if what not in self._said:
+            self._said.add(what)
+            with contextlib.suppress(OSError):  # a full disk
+                os.write(2, f"eagle3: {what}\n".encode())
 
     def _run(self) -> None:
         while True:
-            try:
+            with contextlib.suppress(OSError):  # put aside for a restart; or a hiccup, which is waited out
                 self.look()
-            except FileNotFoundError:
-                pass  # put aside for a restart
-            except OSError as error:
-                self._cap = 0  # said once: what is said is itself written into the log
-                os.write(2, f"eagle3: the middle of this log cannot be dropped, so that it grows: {error}\n".encode())
             time.sleep(EVERY)
 
 
