@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -14,12 +15,16 @@ from pathlib import Path
 import pytest
 
 from eagle3_remote.extract import collect, spool
-from eagle3_remote.extract.errors import SampleFailure
+from eagle3_remote.extract.dataset import prepare
+from eagle3_remote.extract.errors import ExtractionError, SampleFailure
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.order import Order
+from eagle3_remote.extract.reading import Feeder
+from eagle3_remote.extract.sources import find
 from eagle3_remote.protocol import ExtractState
+from tests.box.client import until
 from tests.extract import filling, jobs
-from tests.extract.made import journal_of, states_bytes, write_data, write_dump
+from tests.extract.made import RULES, journal_of, states_bytes, write_data, write_dump
 from tests.extract.standin import standin
 from tests.extract.test_faults import IDS, holds, spec_of
 
@@ -133,6 +138,90 @@ def test_a_journal_that_somebody_locks_is_waited_for(tmp_path: Path, python: Pat
             holder[0].close()
             assert process.wait(60) == 0, (run_dir / "out.log").read_text()
         holds(tmp_path / "out", IDS)
+
+
+EACH_FAILS_ONCE = """
+import contextlib, errno, sys
+from eagle3_remote.extract import dataset, journalfile, reading
+armed, failed = [], set()
+def fails_first(real):
+    def call(*words, **more):
+        frame = sys._getframe(1)
+        while "journal" in frame.f_code.co_filename or "contextlib" in frame.f_code.co_filename:
+            frame = frame.f_back
+        place = f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+        if armed and place not in failed:
+            failed.add(place)
+            print("failed once:", place, flush=True)
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*words, **more)
+    return call
+journalfile.JournalFile._writing = fails_first(journalfile.JournalFile._writing)
+dataset.write_json = fails_first(dataset.write_json)
+start = reading.Feeder.start
+def start_armed(self):
+    armed.append(True)
+    start(self)
+reading.Feeder.start = start_armed
+"""
+"""A stand-in for a disk that is full at the worst moments: wherever journal or manifest is written, the first time fails."""
+
+
+@pytest.mark.parametrize("shuffle", [None, 3])
+def test_wherever_a_change_is_made_once_the_reading_has_begun_a_full_disk_is_waited_for(
+    shuffle: int | None, tmp_path: Path, python: Path
+) -> None:
+    with standin(tmp_path) as server:
+        run_dir = jobs.prepare(tmp_path / "run", spec_of(server, tmp_path, shuffle=shuffle, probe=True))
+        with jobs.running(python, run_dir, before=f"exec({EACH_FAILS_ONCE!r}); ") as process:
+            assert process.wait(60) == 0, (run_dir / "out.log").read_text()
+        said = (run_dir / "out.log").read_text()
+        assert len(set(re.findall(r"failed once: (\w+)\.py", said))) > 2, said
+        stored = [path.read_bytes() for path in (tmp_path / "out/hidden_states").iterdir()]
+        assert sorted(stored) == sorted(states_bytes(ids) for ids in IDS)
+
+
+def test_a_journal_that_somebody_locks_when_the_reading_begins_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3_remote.extract.journalfile.PATIENCE", 0.05)
+    monkeypatch.setattr("eagle3_remote.extract.reading._FULL_WAIT", 0.05)
+    write_data(tmp_path / "data.jsonl", IDS)
+    dataset = prepare(str(tmp_path / "out"))
+    Journal(dataset.journal).close()
+    held = sqlite3.connect(dataset.journal)
+    held.execute("BEGIN IMMEDIATE")
+    feeder = Feeder(dataset.journal, dataset.spool, find(str(tmp_path / "data.jsonl")), RULES, Order())
+    feeder.start()
+    until(lambda: feeder.waits or feeder.over)
+    assert "another program holds the journal" in feeder.waits
+    held.rollback()
+    held.close()
+    until(lambda: feeder.over)
+    feeder.close()
+    feeder.check()
+    journal = Journal(dataset.journal)
+    assert len(journal.waiting(99)) == len(IDS)
+    journal.close()
+
+
+def test_that_an_input_will_not_do_is_kept_though_the_disk_is_full_just_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eagle3_remote.extract.reading._FULL_WAIT", 0.01)
+    (tmp_path / "data.jsonl").write_text("{}\n" * 3)
+    full, put = [OSError(28, "No space left on device")], Journal.put
+
+    def put_later(self: Journal, key: str, value: object) -> None:
+        if full:
+            raise full.pop()
+        put(self, key, value)
+
+    monkeypatch.setattr(Journal, "put", put_later)
+    for _ in range(2):  # read anew each time
+        with pytest.raises(ExtractionError, match=r"data.jsonl has no usable sample: 3 were read, 3 refused"):
+            journal_of(tmp_path / "out", tmp_path / "data.jsonl")
+    assert full == []
 
 
 def test_a_damaged_journal_is_said(tmp_path: Path, python: Path) -> None:

@@ -45,9 +45,13 @@ class JournalFile:
         self._lock = threading.RLock()
         timeout = PATIENCE if patience is None else patience
         self._db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-        with self._writing():
-            for statement in _SCHEMA.split(";"):
-                self._db.execute(statement)
+        try:
+            with self._writing():
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+        except BaseException:
+            self._db.close()
+            raise
 
     def close(self) -> None:
         self._db.close()

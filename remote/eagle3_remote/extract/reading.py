@@ -111,7 +111,7 @@ class Feeder:
 
     def _run(self) -> None:
         try:
-            journal = Journal(self._journal_path)
+            journal = self._when_it_passes(lambda: Journal(self._journal_path))
             try:
                 self._all(journal)
             finally:
@@ -129,7 +129,7 @@ class Feeder:
     def _all(self, journal: Journal) -> None:
         reading = journal.reading()
         if reading.refused:
-            journal.clear_samples()
+            self._when_it_passes(journal.clear_samples)
             reading = Reading()
         if not self._enough(reading):
             self._read_on(journal, reading)
@@ -260,7 +260,8 @@ class Feeder:
 
     def _refuse(self, journal: Journal, why: str) -> None:
         """The next run reads anew."""
-        journal.put("reading", dataclasses.asdict(dataclasses.replace(journal.reading(), refused=True)))
+        refused = dataclasses.asdict(dataclasses.replace(journal.reading(), refused=True))
+        self._when_it_passes(lambda: journal.put("reading", refused))
         raise ExtractionError(why)
 
     def _said(self, bad: Bad) -> str:

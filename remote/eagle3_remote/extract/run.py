@@ -6,7 +6,7 @@ import asyncio
 import os
 import secrets
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from eagle3_remote.extract import arrow, manifest, probes, spool
 from eagle3_remote.extract import dataset as ds
@@ -117,7 +117,9 @@ async def _run(
             read_to_the_end(plan, journal, reporter)
             return _ended(plan, reporter)
         check_space(plan, journal, reporter)
-        ds.write_json(plan.dataset.manifest, manifest.build(plan, journal, run_dir, complete=False))
+        built = manifest.build(plan, journal, run_dir, complete=False)
+        if not await _done(lambda: ds.write_json(plan.dataset.manifest, built), plan, reporter, stop):
+            return _stopped(reporter)
         if plan.spec.probe and journal.waiting(1) and not await _probe(plan, journal, clients, reporter, stop):
             return _stopped(reporter)
         lanes = lanes_of(plan, clients, tuning)
@@ -172,8 +174,8 @@ async def _probe(plan: Plan, journal: Journal, clients: Sequence[Client], report
                 "Its rows cannot be trusted; nothing was extracted.",
                 EXIT_SERVER,
             )
-    journal.put("probes", [encode(answer) for task in asked for answer in task.result()])
-    return True
+    told = [encode(answer) for task in asked for answer in task.result()]
+    return await _done(lambda: journal.put("probes", told), plan, reporter, stop)
 
 
 async def _tick(plan: Plan, journal: Journal, feeder: Feeder, reporter: Reporter) -> None:
@@ -201,14 +203,26 @@ async def _finish(run_dir: str, plan: Plan, journal: Journal, reporter: Reporter
     if not reporter.counts.stored:
         return True
     reporter.enter(ExtractState.FINISHING, "Writing the dataset's rows and manifest.")
+    try:
+        return await _done(lambda: _make_whole(run_dir, plan, journal), plan, reporter, stop)
+    except OSError as error:
+        raise ExtractionError(f"Finishing {plan.dataset.root} failed: {error}. What is stored stays.") from None
+
+
+async def _done(change: Callable[[], None], plan: Plan, reporter: Reporter, stop: _Stop) -> bool:
+    """Make a change off the event loop, as often as it takes where it fails for what passes. False: stopped while waiting.
+
+    Raises:
+        OSError: it does not pass.
+    """
     while True:
         try:
-            await asyncio.to_thread(_make_whole, run_dir, plan, journal)
+            await asyncio.to_thread(change)
             return True
         except OSError as error:
             why = waited_for(error, plan.dataset.root)
             if why is None:
-                raise ExtractionError(f"Finishing {plan.dataset.root} failed: {error}. What is stored stays.") from None
+                raise
         if stop.asked:
             return False
         reporter.enter(ExtractState.PAUSED, why)
