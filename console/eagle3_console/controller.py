@@ -8,7 +8,7 @@ import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 
-from eagle3_console import judge, keyed, losses, report, units
+from eagle3_console import judge, keyed, losses, report
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import (
     Alert,
@@ -27,7 +27,7 @@ from eagle3_console.session import Session
 from eagle3_console.setup.work import SetupWork
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.work_watch import WorkWatch
-from eagle3_remote.protocol import ControlReport, ExtractWish, Snapshot, StopReport, VerifyReport
+from eagle3_remote.protocol import ControlReport, ExtractReport, ExtractWish, Snapshot, StopReport, VerifyReport
 
 _INTERVAL = 0.5
 
@@ -158,22 +158,16 @@ class SessionController:
         self._take(Narration(told.sentence, time.time()))
 
     async def verify(self) -> VerifyReport:
-        """Check the newest extraction's dataset, and tell the result as an event too."""
+        """Check the newest extraction's dataset."""
         extract = self._snapshot.extract if self._snapshot is not None else None
         if extract is None or extract.spec is None:
             raise UsageError("No extraction of ours is known on the box.")
-        checked = await self._flow.verify(extract.spec.out)
-        text = (
-            f"{checked.dataset}: {units.number(checked.samples)} samples, {units.number(checked.problem_count)} faults"
-        )
-        now = time.time()
-        cause = f"verified-{now:.0f}"
-        alert = Alert(now, "info", cause, f"verified {text}")
-        if not checked.ok:
-            cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing"
-            alert = Alert(now, "error", cause, f"verified {text}", cure)
-        self._take(AlertRaised(alert))
-        return checked
+        return await self._flow.verify(extract.spec.out)
+
+    async def report(self) -> str:
+        """What the newest extraction made. Needs no server."""
+        made = await self._flow.watcher.call("report", {"job": None}, ExtractReport)
+        return report.markdown(made)
 
     async def probe(self) -> None:
         """One request through the patched server."""

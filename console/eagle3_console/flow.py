@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from eagle3_console import judge, units
 from eagle3_console.errors import BoxRefused, ServerFailed
-from eagle3_console.events import Narration, Planned, StepChanged
+from eagle3_console.events import Alert, AlertRaised, Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
@@ -306,6 +306,7 @@ class Flow:
         verify = await self.watcher.call("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
         text = f"{verify.samples} samples, {verify.problem_count} faults"
         self._step("verify", "done" if verify.ok else "failed", text)
+        self.emit(AlertRaised(_verified_alert(verify)))
         return verify
 
     def _require_markers(self, server: ServerStatus) -> None:
@@ -329,6 +330,16 @@ class Flow:
 
     def _narrate(self, text: str) -> None:
         self.emit(Narration(text, time.time()))
+
+
+def _verified_alert(verify: VerifyReport) -> Alert:
+    now = time.time()
+    faults = "1 fault" if verify.problem_count == 1 else f"{units.number(verify.problem_count)} faults"
+    text = f"verified {verify.dataset}: {units.number(verify.samples)} samples, {faults}"
+    if verify.ok:
+        return Alert(now, "info", f"verified-{now:.0f}", text)
+    cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing"
+    return Alert(now, "error", f"verified-{now:.0f}", text, cure)
 
 
 def plan_lines(facts: Facts, plan: Plan) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from eagle3_console.events import (
     StepChanged,
     WorkSeen,
 )
-from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, WorkState, WorkStatus
+from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, Verified, WorkState, WorkStatus
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
 HISTORY = 1800
@@ -169,6 +169,8 @@ def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
             seen["extract"] = Step("extract", "running", detail)
         elif extract.state is ExtractState.FINISHED:
             seen["extract"] = Step("extract", "done", f"{extract.failed} failed" if extract.failed else "")
+            if snapshot.array is None:
+                seen["verify"] = _verify_step(extract.verified)
         elif extract.state is ExtractState.STOPPED:
             seen["extract"] = Step("extract", "todo", f"stopped at {done}")
         else:
@@ -176,9 +178,18 @@ def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
     return seen
 
 
+def _verify_step(verified: Verified | None) -> Step:
+    """What the box knows of the check of a finished dataset, or that it comes next."""
+    if verified is None:
+        return Step("verify", "todo", "next: v")
+    return Step("verify", "done" if verified.ok else "failed", f"{verified.samples} samples, {verified.faults} faults")
+
+
 def _steps_after(steps: tuple[Step, ...], old: Snapshot | None, new: Snapshot) -> tuple[Step, ...]:
     """A change on the box moves the checklist; a step the session set by itself stays until the box changes."""
     before, after = _seen_steps(old) if old is not None else {}, _seen_steps(new)
+    if "verify" not in after and old is not None and _extract_id(old) != _extract_id(new):
+        steps = _set_step(steps, Step("verify"))
     for name, step in after.items():
         was = before.get(name)
         known = next(item for item in steps if item.name == name)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_remote.extract import verified
 from eagle3_remote.extract.findings import SHOWN, Problems, Rows, Sizes
 from eagle3_remote.extract.scan import logs, middle
 from eagle3_remote.protocol import ExtractSpec, Problem
@@ -92,3 +93,36 @@ def test_a_check_finds_files_unlike_the_others_and_a_journal_that_is_none(tmp_pa
     assert [(one.where, one.kind) for one in report.problems] == [(str(out), "journal")]
     assert "file is not a database" in report.problems[0].reason
     assert json.loads((out / ".eagle3/manifest.json").read_text())["complete"], "nothing else was touched"
+
+
+def test_a_check_is_known_until_the_dataset_is_written_again(tmp_path: Path, python: Path) -> None:
+    write_data(tmp_path / "data.jsonl", [[i + 1] * 20 for i in range(6)])
+    out = tmp_path / "out"
+    with standin(tmp_path) as server:
+
+        def extract(name: str, limit: int) -> None:
+            spec = ExtractSpec(
+                *(str(tmp_path / "data.jsonl"), str(out)),
+                server_url=server.url,
+                dump_dir=str(server.dump_dir),
+                model=str(server.model),
+                probe=False,
+                limit=limit,
+            )
+            assert jobs.run(python, jobs.prepare(tmp_path / name, spec), tuning=jobs.QUICK) == 0
+
+        extract("few", 4)
+        assert verified.read(str(out)) is None
+        assert jobs.verify(python, out).ok
+        known = verified.read(str(out))
+        assert known is not None
+        assert (known.ok, known.samples, known.faults) == (True, 4, 0)
+        extract("again", 4)
+        assert verified.read(str(out)) == known, "nothing was written: it holds"
+        extract("more", 6)
+        assert verified.read(str(out)) is None
+    (out / "hidden_states/hs_0.safetensors").unlink()
+    assert not jobs.verify(python, out).ok
+    known = verified.read(str(out))
+    assert known is not None
+    assert (known.ok, known.faults) == (False, 1)

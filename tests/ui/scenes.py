@@ -285,6 +285,9 @@ SCENES: dict[str, list[Event]] = {
 VERIFIED = VerifyReport("/data/hidden/kimi", True, 9_997, 17_298_000, 991_900_000_000, seconds=611.0)
 
 
+REPORT = "# Hidden states in /data/hidden/kimi\n\nAll valid samples are stored.\n\n| | |\n|---|---|\n| samples | 9,997 stored |"
+
+
 class ScriptedController:
     """A stand-in: plays events, and notes what the keys called."""
 
@@ -342,6 +345,10 @@ class ScriptedController:
     async def verify(self) -> VerifyReport:
         await self._note("verify")
         return VERIFIED
+
+    async def report(self) -> str:
+        await self._note("report")
+        return REPORT
 
     async def probe(self) -> None:
         await self._note("probe")

@@ -36,6 +36,8 @@ IDLE = [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server"))]
 SERVING = [LIVE, arrived(READY)]
 EXTRACTING = [LIVE, arrived(READY, RUNNING)]
 PAUSED = dataclasses.replace(RUNNING, state=ExtractState.PAUSED, sentence="paused by hand")
+DONE = [LIVE, arrived(ServerStatus(Phase.NOT_RUNNING, "no server"), FINISHED)]
+BESIDE = dataclasses.replace(snapshot(READY, FINISHED), steering=Steering("alice@mbp", NOW - 60, mine=False))
 LOST = ConnectionChanged(Connection("lost", "trying again in 2 s", NOW))
 
 
@@ -72,6 +74,8 @@ async def appears(pilot: Pilot[None], text: str) -> None:
         (EXTRACTING, "p", "extract_pause"),
         ([LIVE, arrived(READY, PAUSED)], "p", "extract_resume"),
         (EXTRACTING, "v", "verify"),
+        (DONE, "m", "report"),
+        ([LIVE, SnapshotArrived(BESIDE, NOW)], "m", "report"),
     ],
 )
 async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> None:
@@ -86,12 +90,12 @@ async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> 
 @pytest.mark.parametrize(
     ("scene", "keys"),
     [
-        (IDLE, "Rtexrpv"),
+        (IDLE, "Rtexrpvm"),
         (SERVING, "srpv"),
         (EXTRACTING, "ser"),
         ([LIVE, arrived(LOADING)], "sterpv"),
-        ([*EXTRACTING, LOST], "dsRtexpv"),
-        ([LIVE], "sRtexpv"),
+        ([*EXTRACTING, LOST], "dsRtexpvm"),
+        ([LIVE], "sRtexpvm"),
     ],
 )
 async def test_a_key_that_makes_no_sense_now_says_why_and_does_nothing(scene: list[object], keys: str) -> None:
@@ -289,7 +293,7 @@ async def test_readonly_acts_on_nothing_and_says_so() -> None:
     app, controller = console(SERVING, readonly=True)
     async with app.run_test() as pilot:
         await settled(pilot)
-        await pilot.press(*"dsRtexpv")
+        await pilot.press(*"dsRtexpvm")
         await settled(pilot)
         assert controller.calls == []
         assert "read-only" in text_of(app)

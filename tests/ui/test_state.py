@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from typing import cast
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,9 +22,27 @@ from eagle3_console.events import (
     StepChanged,
     WorkSeen,
 )
+from eagle3_console.flow import Flow
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
 from eagle3_console.state import HISTORY, STEP_NAMES, ConsoleState, initial, reduce
-from eagle3_remote.protocol import ExtractState, Phase, ServerStatus, WorkState
-from tests.ui.scenes import EXPORT, FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, TARGET, arrived, job, snapshot
+from eagle3_console.watch import Watcher
+from eagle3_remote.protocol import ExtractState, Phase, ServerStatus, Verified, VerifyReport, WorkState
+from tests.ui.scenes import (
+    EXPORT,
+    FAILED,
+    FINISHED,
+    LIVE,
+    LOADING,
+    NOW,
+    READY,
+    RUNNING,
+    TARGET,
+    VERIFIED,
+    arrived,
+    job,
+    snapshot,
+)
 
 
 def after(*events: Event) -> ConsoleState:
@@ -156,3 +175,30 @@ def test_work_on_the_disks_is_known_while_it_runs_and_told_once_when_it_ends() -
     (alert,) = state.alerts
     assert (alert.level, alert.text) == ("error", "export failed: The disk is full.")
     assert alert.cure
+
+
+def test_a_finished_extraction_says_whether_it_was_verified_and_what_is_next() -> None:
+    detail = {step.name: step.detail for step in after(arrived(READY, FINISHED)).steps}
+    assert (steps(after(arrived(READY, FINISHED)))["verify"], detail["verify"]) == ("todo", "next: v")
+    good = dataclasses.replace(FINISHED, verified=Verified(NOW, True, 9_997))
+    bad = dataclasses.replace(FINISHED, verified=Verified(NOW, False, 9_997, 2))
+    assert steps(after(arrived(READY, good)))["verify"] == "done"
+    assert steps(after(arrived(READY, FINISHED), arrived(READY, bad)))["verify"] == "failed"
+    assert RUNNING.job is not None
+    another = dataclasses.replace(RUNNING, job=dataclasses.replace(RUNNING.job, id="extract-20261130T120000-0001"))
+    assert steps(after(arrived(READY, good), arrived(READY, another)))["verify"] == "todo"
+
+
+async def test_every_check_leaves_one_event() -> None:
+    class Answers:
+        async def call(self, *_: object) -> VerifyReport:
+            return dataclasses.replace(VERIFIED, ok=False, problem_count=1)
+
+    told: list[Event] = []
+    flow = Flow(cast(Session, None), Plan(), told.append)
+    flow.watcher = cast(Watcher, Answers())
+    await flow.verify("/data/hidden/kimi")
+    alerts = [event.alert for event in told if isinstance(event, AlertRaised)]
+    assert [(alert.level, alert.text) for alert in alerts] == [
+        ("error", "verified /data/hidden/kimi: 9,997 samples, 1 fault")
+    ]

@@ -9,6 +9,7 @@ from eagle3_console.ui import steering
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.ui.possible import DOWN, why_not
 from eagle3_console.ui.setup.actions import SetupActions
+from eagle3_console.ui.setup.screen import ReportScreen
 from eagle3_console.ui.widgets.dialog import AskDialog, Choice
 from eagle3_console.ui.widgets.report_dialog import ReportDialog
 from eagle3_remote.protocol import ExtractState, VerifyReport
@@ -44,6 +45,7 @@ class BoxActions(SetupActions):
             "extract_start": self._extract_start,
             "pause": self._pause,
             "verify": lambda: self.act("verify", self._verify),
+            "report": lambda: self.act("report", self._report),
             "stop": self._stop,
             "take_over": self._take_over,
             "reconnect": lambda: self.act("reconnect", self.controller.reconnect_now),
@@ -100,6 +102,9 @@ class BoxActions(SetupActions):
     async def _verify(self) -> None:
         report: VerifyReport = await self.controller.verify()
         self.push_screen(ReportDialog.of_verify(report, self.glyphs))
+
+    async def _report(self) -> None:
+        self.push_screen(ReportScreen(await self.controller.report()))
 
     def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> None:
         """Ask; what interrupts an extraction that runs is confirmed by the host's name, of several choices in a second step."""

@@ -48,6 +48,9 @@ class Controller(Protocol):
     async def verify(self) -> VerifyReport:
         """Check every file of the newest extraction's dataset against its manifest."""
 
+    async def report(self) -> str:
+        """What the newest extraction made, how, and what comes next, as Markdown; no server is needed."""
+
     async def probe(self) -> None:
         """Send one request through the patched server and check what comes back."""
 

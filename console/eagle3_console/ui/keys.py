@@ -56,6 +56,7 @@ KEYS = (
         1,
     ),
     Key("verify", "extraction", "v", "v", "box('verify')", "verify", "check every file of the dataset", 1),
+    Key("report", "extraction", "m", "m", "box('report')", "report", "what was made, how, and what comes next", 3),
     Key("stop", "server", "x", "x", "box('stop')", "stop", "stop the extraction or the server (asks which)", 1),
     Key(
         "deploy",

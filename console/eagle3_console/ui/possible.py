@@ -8,6 +8,9 @@ from eagle3_console.ui import steering
 from eagle3_console.ui.keys import Key
 from eagle3_remote.protocol import ExtractState, Phase, Snapshot
 
+_SILENT = "The box has not answered yet."
+_READS = ("report",)
+"""What changes nothing: possible for a console that only watches, and beside one that steers."""
 DOWN = (Phase.NOT_RUNNING, Phase.EXITED, Phase.FAILED)
 
 
@@ -23,6 +26,8 @@ def why_not(act: str, state: ConsoleState, readonly: bool) -> str:
         return "The link is up." if live else ""
     if not live:
         return "There is no link to the box now."
+    if act in _READS:
+        return _OF[act](state.snapshot) if state.snapshot is not None else _SILENT
     if readonly:
         return "This console only watches (--readonly, or readonly in the settings)."
     steerer = steering.other(state)
@@ -33,7 +38,7 @@ def why_not(act: str, state: ConsoleState, readonly: bool) -> str:
     if act == "deploy":
         return ""
     if state.snapshot is None:
-        return "The box has not answered yet."
+        return _SILENT
     return _OF[act](state.snapshot)
 
 
@@ -70,6 +75,12 @@ def _verify(now: Snapshot) -> str:
     return "" if now.extract is not None and now.extract.spec is not None else "Nothing was extracted on this box yet."
 
 
+def _report(now: Snapshot) -> str:
+    if now.array is not None:
+        return "The shards of a Slurm array have no report of their own: merge them first."
+    return _verify(now)
+
+
 def _stop(now: Snapshot) -> str:
     return "" if now.server.phase not in DOWN or extracting(now) else "Nothing of ours runs on the box."
 
@@ -95,6 +106,7 @@ _OF = {
     "extract_start": _extract_start,
     "pause": _pause,
     "verify": _verify,
+    "report": _report,
     "stop": _stop,
 }
 

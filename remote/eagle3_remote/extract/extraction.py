@@ -27,7 +27,7 @@ from eagle3_remote.protocol import (
 )
 from eagle3_remote.rpc import Refused
 from eagle3_remote.server import apikey, attach
-from eagle3_remote.server.status import extract_status
+from eagle3_remote.server.status import extract_status, with_verified
 
 CHUNK_UNKNOWN = 8192
 """Prefill chunk taken where the server's log names none, or chunking is off."""
@@ -168,7 +168,7 @@ class ExtractControl(Programs):
         python = shortjobs.python_of(self._home, job)
         made = shortjobs.run(self._release, python, "extract.report", str(job.run_dir))
         # what the job itself wrote last does not say that it was killed since
-        return {**made, "status": encode(extract_status(job))}
+        return {**made, "status": encode(with_verified(extract_status(job)))}
 
     def _job(self, job_id: str | None, *, running: bool) -> jobs.Job:
         if job_id is not None:

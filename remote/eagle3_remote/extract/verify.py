@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eagle3_remote.extract import arrow, live
+from eagle3_remote.extract import arrow, live, verified
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, row_of
 from eagle3_remote.extract.findings import Problems, Rows, Sizes
@@ -83,7 +83,7 @@ def verify(root: str, server: live.Place | None = None, threads: int = THREADS) 
         journal.close()
         seen.sizes.close()
     failed = any(answer.result == "failed" for answer in answers)
-    return VerifyReport(
+    report = VerifyReport(
         dataset=dataset.root,
         ok=not problems.count and not failed,
         samples=seen.samples,
@@ -96,6 +96,9 @@ def verify(root: str, server: live.Place | None = None, threads: int = THREADS) 
         probes=tuple(answers),
         unchecked=(*unchecked, *no_norm),
     )
+    if complete and not locked:
+        verified.keep(dataset.ours, manifest, report)
+    return report
 
 
 def _hopeless(dataset: ds.Dataset, kind: str, text: str) -> VerifyReport:

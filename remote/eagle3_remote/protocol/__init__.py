@@ -92,6 +92,7 @@ from eagle3_remote.protocol.extract import (
     Problem,
     RunRecord,
     Training,
+    Verified,
     VerifyQuery,
     VerifyReport,
 )
@@ -228,6 +229,7 @@ __all__ = [
     "TaskState",
     "TaskStatus",
     "Training",
+    "Verified",
     "VerifyQuery",
     "VerifyReport",
     "VocabMapReport",

@@ -105,6 +105,17 @@ class VerifyQuery:
 
 
 @dataclasses.dataclass(frozen=True)
+class Verified:
+    """What the last check of a finished dataset came to; it is kept with the dataset."""
+
+    at: float
+    """Unix seconds by the box's clock."""
+    ok: bool
+    samples: int
+    faults: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class ExtractStatus:
     """How far an extraction is. Counters are absolute, so a lost message costs nothing."""
 
@@ -140,6 +151,8 @@ class ExtractStatus:
     """Samples cut at ``max_seq_len``."""
     total_final: bool = True
     """Whether the input was read to its end, so that `total`, `tokens_total` and `bytes_total` will not grow."""
+    verified: Verified | None = None
+    """`None`: not checked since it was finished."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,8 @@ import threading
 import time
 from pathlib import Path
 
-from eagle3_remote.box import identity
+from eagle3_remote.box import identity, patience
+from eagle3_remote.extract import verified
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs
 from eagle3_remote.protocol import (
@@ -32,6 +33,8 @@ from eagle3_remote.serverlog.logtail import LogTail
 
 UNRESPONSIVE_AFTER = 60.0
 """Seconds of failing health requests (at least three) before a server that was ready is called unresponsive."""
+_OUTPUT_SECONDS = 0.3
+"""So long a snapshot waits for the output's file system."""
 BUSY_WITHIN = 3.0
 """A batch line that is the log's last word, and not older than so many seconds: the server is at work."""
 
@@ -109,7 +112,7 @@ class StatusReader:
     def extract(self) -> ExtractStatus | None:
         """The extraction that runs, else the last one; `None` when there never was one."""
         job = jobs.newest(self._home, "extract")
-        return None if job is None else extract_status(job)
+        return None if job is None else with_verified(extract_status(job))
 
     def _fold(self, job: jobs.Job) -> LogState:
         with self._lock:
@@ -253,6 +256,17 @@ def extract_status(job: jobs.Job) -> ExtractStatus:
         bytes_per_s=0.0,
         eta=None,
     )
+
+
+def with_verified(extract: ExtractStatus) -> ExtractStatus:
+    """Add whether a finished dataset was checked since; where its file system does not answer, nothing is known."""
+    if extract.state is not ExtractState.FINISHED or extract.spec is None:
+        return extract
+    out = extract.spec.out
+    try:
+        return dataclasses.replace(extract, verified=patience.within(_OUTPUT_SECONDS, out, lambda: verified.read(out)))
+    except patience.NoAnswer:
+        return extract
 
 
 def _dead_sentence(status: JobStatus, progress: ExtractStatus, job: jobs.Job) -> str:
