@@ -191,7 +191,7 @@ def test_a_finished_extraction_says_whether_it_was_verified_and_what_is_next() -
 
 async def test_every_check_leaves_one_event() -> None:
     class Answers:
-        async def call(self, *_: object) -> VerifyReport:
+        async def call(self, *_: object, **__: object) -> VerifyReport:
             return dataclasses.replace(VERIFIED, ok=False, problem_count=1)
 
     told: list[Event] = []
