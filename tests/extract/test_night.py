@@ -79,7 +79,7 @@ def test_a_dump_directory_that_goes_away_is_waited_for(tmp_path: Path, python: P
     with standin(tmp_path) as server:
 
         def dumped(folder: Path) -> None:
-            if len(server.prompts) == 20:
+            if len(server.prompts) >= 20:
                 server.dumped = lambda folder: None
                 shutil.copytree(server.dump_dir, aside)
                 shutil.rmtree(server.dump_dir)
@@ -101,7 +101,7 @@ def test_an_output_that_goes_away_ends_with_its_name(tmp_path: Path, python: Pat
     with standin(tmp_path) as server:
 
         def dumped(folder: Path) -> None:
-            if len(server.prompts) == 20:
+            if len(server.prompts) >= 20:
                 (tmp_path / "out").rename(tmp_path / "aside")
 
         server.dumped = dumped
