@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_console.commands.jobs import clean_text
 from eagle3_remote.box import bootstrap, releases
-from eagle3_remote.job import cleaning, jobs, stopping
+from eagle3_remote.job import cleaning, jobs, secretfile, stopping
 from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, StopReport, decode
 from eagle3_remote.server import dumpdir
 from tests.box.client import Answered, agent, make_release, until
@@ -155,6 +157,37 @@ def test_a_cleaning_that_was_killed_leaves_no_half_job(home: Path, release: Path
     assert [one.id for one in jobs.everything(home)] == [job.id]
     assert ids(cleaning.clean(home, CleanSpec(go=True)).jobs) == {job.id}
     assert [path.name for path in jobs.runs_dir(home).iterdir()] == [".lock"]
+
+
+def half_written(home: Path, age: float = DAY) -> Path:
+    """What is left when the start is killed before spec.json is written."""
+    run_dir = jobs.runs_dir(home) / jobs.new_id("server")
+    run_dir.mkdir(parents=True)
+    secretfile.write(run_dir, secretfile.Secrets({}, {"--api-key": "the-key"}))
+    os.utime(run_dir, (time.time() - age,) * 2)
+    return run_dir
+
+
+def test_a_run_folder_whose_start_was_killed_goes_with_its_secrets(home: Path) -> None:
+    half = half_written(home)
+    planned = cleaning.clean(home, CleanSpec())
+    assert (planned.unfinished, planned.bytes > 0, half.exists()) == ((str(half),), True, True)
+    assert f"Would remove {half}: its job was never started" in clean_text(planned)
+    assert cleaning.clean(home, CleanSpec(go=True)).unfinished == (str(half),)
+    assert [path.name for path in jobs.runs_dir(home).iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("why", ["young", "locked", "no job's name"])
+def test_a_folder_that_may_be_in_use_or_is_no_jobs_stays(home: Path, why: str) -> None:
+    half = half_written(home, age=1 if why == "young" else DAY)
+    if why == "no job's name":
+        half = half.rename(half.with_name("notes"))
+    with open(half / "lock", "w") as lock:
+        if why == "locked":
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        os.utime(half, (half.stat().st_atime, time.time() - (1 if why == "young" else DAY)))
+        report = cleaning.clean(home, CleanSpec(go=True))
+    assert (report.unfinished, report.problems, half.exists()) == ((), (), True)
 
 
 def test_a_job_that_starts_meanwhile_is_not_removed_with_what_was_agreed_to(home: Path, release: Path) -> None:

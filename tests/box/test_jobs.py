@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from eagle3_remote.box import identity
-from eagle3_remote.job import jobs, stopping
+from eagle3_remote.job import jobs, secretfile, stopping
 from eagle3_remote.protocol import JobState
 from tests.box.client import until
 
@@ -284,6 +285,31 @@ def test_a_job_that_cannot_be_written_down_does_not_run(home: Path, release: Pat
     job = jobs.find(home, job_id)
     assert job is not None
     assert stopping.members(job) == []
+
+
+@pytest.mark.parametrize(("limit", "size"), [(10, 5), (150, 200), (150, 5)], ids=["secrets", "arguments", "spec"])
+def test_of_a_run_directory_that_could_not_be_finished_nothing_is_left(
+    home: Path, release: Path, limit: int, size: int
+) -> None:
+    secrets = secretfile.Secrets({}, {"--api-key": "the-key"})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))  # a write that fails for real, as on a full disk
+    try:
+        with pytest.raises(jobs.JobError, match="could not be written: File too large"):
+            jobs.start(
+                home, release, jobs.new_id("server"), ["true"], {}, {}, secrets=secrets, files={"a.yaml": b"-" * size}
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(jobs.runs_dir(home).iterdir()) == []
+
+
+def test_a_run_directory_that_is_there_already_is_not_touched(home: Path, release: Path) -> None:
+    job = start(home, release, "pass")
+    with pytest.raises(jobs.JobError, match="File exists"):
+        jobs.start(home, release, job.id, ["true"], {}, {})
+    until(lambda: jobs.state_of(job) is JobState.FINISHED)
+    assert (job.run_dir / "spec.json").exists()
 
 
 def test_a_broken_run_directory_hides_nothing_else(home: Path, release: Path) -> None:

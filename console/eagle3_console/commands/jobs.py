@@ -51,7 +51,7 @@ async def clean(args: argparse.Namespace) -> int:
         spec = CleanSpec(ids=tuple(args.paths)) if args.paths else rules
         plan = await flow.watcher.call("jobs.clean", spec, CleanReport, wait=_WAIT)
         report = plan
-        if plan.jobs or plan.releases:
+        if plan.jobs or plan.releases or plan.unfinished:
             print(clean_text(plan), file=sys.stderr)  # noqa: T201 - a question needs what it is about
             if not args.yes and not _agreed(args.host):
                 raise UsageError("Nothing was removed.")
@@ -125,10 +125,11 @@ def clean_text(report: CleanReport) -> str:
         f"{verb} {record.status.id}: {record.words}, {units.gb(record.size)}, {record.status.run_dir}"
         for record in report.jobs
     ]
+    lines += [f"{verb} {path}: its job was never started" for path in report.unfinished]
     lines += [f"{verb} release {name[:12]}: no job and no agent uses it" for name in report.releases]
     lines += [f"{record.status.id} stays: {record.needed}." for record in report.kept]
     lines += report.problems
-    if report.jobs or report.releases:
+    if report.jobs or report.releases or report.unfinished:
         lines.append(f"{verb} {units.gb_and_gib(report.bytes)}.")
     else:
         lines.append("There is nothing to remove.")

@@ -69,20 +69,24 @@ def clean(home: Path, spec: CleanSpec) -> CleanReport:
         going = [(job, record) for job, record in found if not record.needed]
         problems, gone = [], []
         for job, record in going:
-            problem = _remove(job) if spec.go else ""
+            problem = _remove(job.run_dir) if spec.go else ""
             if problem:
                 problems.append(problem)
             else:
                 gone.append(record)
-        if spec.go:
-            _bury(jobs.runs_dir(home))
+        half = jobs.unfinished(home)
         idle = releases.unused(home)
-        size = sum(record.size for record in gone) + sum(_size(path) for path in idle)
+        size = sum(record.size for record in gone) + sum(_size(path) for path in (*half, *idle))
+        if spec.go:
+            problems += filter(None, map(_remove, half))
+            half = [path for path in half if not path.exists()]
+            _bury(jobs.runs_dir(home))
         if spec.go:
             idle = releases.collect(home)
     return CleanReport(
         gone=spec.go,
         jobs=tuple(gone),
+        unfinished=tuple(map(str, half)),
         kept=tuple(record for _, record in found if record.needed),
         releases=tuple(path.name for path in idle),
         bytes=size,
@@ -164,13 +168,13 @@ def _ended_at(job: jobs.Job) -> float:
     return 0.0
 
 
-def _remove(job: jobs.Job) -> str:
+def _remove(run_dir: Path) -> str:
     """Remove one run folder; what went wrong, a sentence. It leaves its name in one step: nobody meets half a job."""
-    grave = job.run_dir.with_name(f"{_GRAVE}{job.id}-{secrets.token_hex(4)}")
+    grave = run_dir.with_name(f"{_GRAVE}{run_dir.name}-{secrets.token_hex(4)}")
     try:
-        os.rename(job.run_dir, grave)
+        os.rename(run_dir, grave)
     except OSError as error:
-        return f"The run folder {job.run_dir} cannot be removed: {error.strerror}."
+        return f"The run folder {run_dir} cannot be removed: {error.strerror}."
     return ""
 
 

@@ -20,6 +20,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import subprocess
 import sys
 import time
@@ -145,10 +146,14 @@ def start(
     }
     try:
         run_dir.mkdir(parents=True, mode=0o700)
-        secretfile.write(run_dir, secrets or Secrets())
-        for name, data in (files or {}).items():
-            write_atomic(run_dir / name, data)
-        write_atomic(run_dir / "spec.json", json.dumps(spec, indent=1).encode())
+        try:
+            secretfile.write(run_dir, secrets or Secrets())
+            for name, data in (files or {}).items():
+                write_atomic(run_dir / name, data)
+            write_atomic(run_dir / "spec.json", json.dumps(spec, indent=1).encode())
+        except OSError:
+            shutil.rmtree(run_dir, ignore_errors=True)  # a half one is shown nowhere, and its secrets would stay
+            raise
     except OSError as error:
         raise JobError(f"The run directory {run_dir} could not be written: {error.strerror}.") from error
     code = f"import sys; sys.path.insert(0, {str(release)!r}); from eagle3_remote.job.supervisor import main; main()"
@@ -185,6 +190,19 @@ def everything(home: Path, kind: str | None = None) -> list[Job]:
         return []
     jobs = [find(home, name) for name in names if kind is None or name.startswith(f"{kind}-")]
     return sorted((job for job in jobs if job is not None), key=_created, reverse=True)
+
+
+def unfinished(home: Path) -> list[Path]:
+    """Run directories that nobody finished writing: whoever began was killed, and no job was ever started from them."""
+    return [path for path in sorted(runs_dir(home).glob("*")) if _ID.fullmatch(path.name) and _unfinished(path)]
+
+
+def _unfinished(path: Path) -> bool:
+    try:
+        old = time.time() - path.stat().st_mtime > _START_GRACE
+        return old and not os.path.lexists(path / "spec.json") and not lock_held(Job(path.name, path, {}))
+    except OSError:
+        return False
 
 
 def _created(job: Job) -> tuple[float, str]:

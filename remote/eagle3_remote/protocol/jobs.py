@@ -96,6 +96,8 @@ class CleanReport:
     """Of the run folders and releases together."""
     problems: tuple[str, ...] = ()
     """Sentences: what could not be removed."""
+    unfinished: tuple[str, ...] = ()
+    """Run folders of jobs that never started: whoever wrote them was killed before they were whole."""
 
 
 @dataclasses.dataclass(frozen=True)
