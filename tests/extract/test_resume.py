@@ -77,16 +77,32 @@ def test_a_copy_of_the_input_and_more_samples_go_on(tmp_path: Path, python: Path
     assert jobs.verify(python, tmp_path / "out").ok
 
 
+def test_starting_a_finished_extraction_again_keeps_the_figures_of_the_run_that_made_it(
+    tmp_path: Path, python: Path
+) -> None:
+    with standin(tmp_path) as server:
+        few, whole, again = (
+            jobs.prepare(tmp_path / name, spec_of(server, tmp_path, limit=limit))
+            for name, limit in (("few", 15), ("whole", 0), ("again", 0))
+        )
+        assert jobs.run(python, few, whole, again, tuning=jobs.QUICK) == 0
+    report = jobs.report(python, again)
+    assert [run.stored for run in report.runs] == [15, 25], "a run that found nothing to do is none of them"
+    made, now = report.runs[1], jobs.status(again)
+    assert (now.state, now.stored, now.total) == (ExtractState.FINISHED, 40, 40)
+    assert now.elapsed == made.seconds > 0
+    assert now.mean_samples_per_s == made.stored / made.spent["extracting"] > 0
+
+
 def test_the_report_tells_of_every_run(tmp_path: Path, python: Path) -> None:
     with standin(tmp_path) as server:
         first, again = (jobs.prepare(tmp_path / name, spec_of(server, tmp_path)) for name in ("first", "again"))
         assert jobs.run(python, first, again, tuning=jobs.QUICK) == 0
     report = jobs.report(python, again)
-    made, idle = report.runs
+    (made,) = report.runs
     assert (made.stored, made.tokens, made.state) == (40, sum(map(len, IDS)), "finished")
     assert made.bytes == report.status.bytes_stored
     assert 0 < made.spent["extracting"] <= made.seconds
-    assert (idle.stored, idle.tokens, idle.state) == (0, 0, "finished")
     speculators, specforge = report.training
     assert "--target-layer-ids 2 4 5" in speculators.command
     assert f"--data-path {tmp_path}/out" in speculators.command

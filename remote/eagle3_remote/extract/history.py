@@ -52,9 +52,18 @@ def keep(journal: Journal, record: RunRecord) -> None:
 
 
 def runs(journal: Journal) -> tuple[RunRecord, ...]:
-    """Every run, in the order of their beginning."""
-    found = [decode(RunRecord, value) for value in journal.group("run ")]
-    return tuple(sorted(found, key=lambda one: one.began_at))
+    """Every run, in the order of their beginning, but for those that found nothing to do."""
+    found = (decode(RunRecord, value) for value in journal.group("run "))
+    return tuple(sorted((one for one in found if not _idle(one)), key=lambda one: one.began_at))
+
+
+def maker(journal: Journal) -> RunRecord | None:
+    """The last run that stored something; `None`: none is known."""
+    return next((one for one in reversed(runs(journal)) if one.stored), None)
+
+
+def _idle(one: RunRecord) -> bool:
+    return one.state == ExtractState.FINISHED.value and not one.stored and not one.spent.get("extracting")
 
 
 def begin(run: str) -> RunRecord:

@@ -16,7 +16,7 @@ from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.meter import Meter
 from eagle3_remote.extract.records import Counts
 from eagle3_remote.extract.space import gigabytes
-from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, encode
+from eagle3_remote.protocol import ExtractSpec, ExtractState, ExtractStatus, RunRecord, encode
 
 _LOG_EVERY = 10.0
 _PATIENCE = 0.2
@@ -37,6 +37,7 @@ class Reporter:
         self._spec = spec
         self._began = time.monotonic()
         self._meter: Meter | None = None
+        self._made: RunRecord | None = None
         self._logged = self._began
         self._write_failed = False
         self._journal = ""
@@ -71,6 +72,11 @@ class Reporter:
     def sending(self) -> None:
         """From here on the rates count."""
         self._meter = Meter(time.monotonic(), self.counts.stored, self.counts.tokens_stored, self.counts.bytes_stored)
+
+    def nothing_to_do(self, made: RunRecord | None) -> None:
+        """The dataset was whole before: its figures stay those of the run that made it."""
+        self._made = made
+        say("Nothing is left to do: every sample was stored before.")
 
     def moved(self, *, stored: int = 0, failed: int = 0, tokens: int = 0, bytes_: int = 0) -> None:
         """Samples that left the waiting ones."""
@@ -134,6 +140,10 @@ class Reporter:
             cut=counts.cut,
             total_final=self.total_final,
         )
+        if self._made is not None:
+            sending = self._made.spent.get("extracting", 0.0)
+            mean = self._made.stored / sending if sending else 0.0
+            return dataclasses.replace(status, elapsed=self._made.seconds, mean_samples_per_s=mean)
         if rates is None:
             return status
         return dataclasses.replace(

@@ -8,7 +8,7 @@ import secrets
 import signal
 from collections.abc import Callable, Sequence
 
-from eagle3_remote.extract import arrow, manifest, probes, spool
+from eagle3_remote.extract import arrow, history, manifest, probes, spool
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.client import Client, ServerAway
 from eagle3_remote.extract.collect import sweep, waited_for
@@ -115,6 +115,7 @@ async def _run(
             return _stopped(reporter)
         if feeder.done and not journal.waiting(1) and ds.read_manifest(plan.dataset).get("complete"):
             read_to_the_end(plan, journal, reporter)
+            reporter.nothing_to_do(history.maker(journal))
             return _ended(plan, reporter)
         check_space(plan, journal, reporter)
         built = manifest.build(plan, journal, run_dir, complete=False)
