@@ -21,11 +21,38 @@ import asyncio
 import sys
 from eagle3_console.ui.app import ConsoleApp
 from tests.ui.scenes import SCENES, TARGET, ScriptedController
-app = ConsoleApp(ScriptedController(SCENES["extracting"]), TARGET)
+from eagle3_console.settings import Settings
+app = ConsoleApp(ScriptedController(SCENES["trouble"]), TARGET, Settings(theme="eagle-dark"))
 asyncio.run(app.run_async())
 sys.exit(app.return_code)
 """
 """The screen on a scene, until it is left."""
+CRASHING = PROGRAM.replace("asyncio.run(", "ConsoleApp.action_follow = lambda self: 1 / 0\nasyncio.run(")
+"""The screen, which has a fault that the key f brings out."""
+BUSY = """
+import asyncio
+import dataclasses
+import sys
+from eagle3_console.events import LogArrived
+from eagle3_console.settings import AlertSettings, Settings
+from eagle3_console.ui.app import ConsoleApp
+from eagle3_remote.protocol import ExtractState
+from tests.ui.scenes import LIVE, NOW, READY, RUNNING, TARGET, ScriptedController, arrived, log_bytes
+class Running(ScriptedController):
+    async def events(self):
+        yield LIVE
+        for n in range(10 ** 6):
+            state = ExtractState.PAUSED if n == 20 else ExtractState.RUNNING
+            yield arrived(READY, dataclasses.replace(RUNNING, stored=n, state=state, sentence="[the] dump is full"), NOW + n)
+            yield LogArrived("job", log_bytes(50), n * len(log_bytes(50)))
+            await asyncio.sleep(0.02)
+wanted = AlertSettings(bell="warning", desktop="osc9", desktop_from="warning")
+app = ConsoleApp(Running(), TARGET, Settings(alerts=wanted))
+asyncio.run(app.run_async())
+sys.exit(app.return_code)
+"""
+"""An extraction that goes on, and pauses once."""
+SENT = b"]9;eagle3-console: root@gpu-box: warning: extraction paused: [the] dump is full\a"
 
 
 class Terminal:
@@ -91,14 +118,20 @@ class Terminal:
         self.seen += data
         return bool(data)
 
-    def finish(self) -> int:
-        """Read to the end; the exit code."""
-        while self.process.poll() is None:
+    def finish(self, before: list[object] | None = None) -> int:
+        """Read to the end; the exit code. With `before`: the terminal's modes are those again."""
+        end = time.monotonic() + 60
+        while self.process.poll() is None and time.monotonic() < end:
             self.read(0.2)
+        if self.process.poll() is None:
+            self.process.kill()
+            raise AssertionError(f"it does not end: {self.seen[-3000:]!r}")
         while select.select([self.master], [], [], 0.2)[0] and self.read(0):
             pass
+        after = self.modes()
         os.close(self.master)
         os.close(self.slave)
+        assert before is None or after == before, "the terminal is left in another mode"
         return self.process.returncode
 
 

@@ -1,81 +1,21 @@
-"""A real pseudo-terminal around a real process: it is given back as it was, however the console ends."""
+"""A real terminal around a real process: it is given back as it was, however the console ends, and rings when it should."""
 
 from __future__ import annotations
 
 import collections
 import os
-import pty
 import re
-import select
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from eagle3_console.ui import themes
 from eagle3_console.ui.glyphs import ascii_only
-from tests.conftest import ROOT
+from tests.ui.terminal import BUSY, CRASHING, PROGRAM, SENT, Terminal
 
-PROGRAM = """
-import asyncio
-import sys
-from eagle3_console.ui.app import ConsoleApp
-from tests.ui.scenes import SCENES, TARGET, ScriptedController
-from eagle3_console.settings import Settings
-app = ConsoleApp(ScriptedController(SCENES["trouble"]), TARGET, Settings(theme=sys.argv[1]))
-asyncio.run(app.run_async())
-sys.exit(app.return_code)
-"""
 ALTERNATE_ON, ALTERNATE_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
 MOUSE_OFF, CURSOR_ON = b"\x1b[?1000l", b"\x1b[?25h"
-
-
-class Terminal:
-    """The console in a pseudo-terminal of 80 x 24."""
-
-    def __init__(self, theme: str = "eagle-dark", **env: str) -> None:
-        self.master, slave = pty.openpty()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("LC_")}
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, theme],
-            cwd=ROOT,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**kept, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24", "LANG": "C.UTF-8", **env},
-            start_new_session=True,
-        )
-        os.close(slave)
-        self.seen = b""
-
-    def read_until(self, words: bytes, seconds: float = 60) -> None:
-        """Read until `words` were written, or the terminal is closed."""
-        end = time.monotonic() + seconds
-        while words not in self.seen and time.monotonic() < end and self._read(0.2):
-            pass
-        assert words in self.seen, self.seen[-2000:]
-
-    def _read(self, seconds: float) -> bool:
-        if not select.select([self.master], [], [], seconds)[0]:
-            return True
-        try:
-            data = os.read(self.master, 65536)
-        except OSError:
-            return False
-        self.seen += data
-        return bool(data)
-
-    def finish(self) -> int:
-        """Read to the end; the exit code."""
-        while self.process.poll() is None:
-            self._read(0.2)
-        while select.select([self.master], [], [], 0.2)[0] and self._read(0):
-            pass
-        os.close(self.master)
-        return self.process.returncode
 
 
 @pytest.mark.parametrize(
@@ -83,20 +23,73 @@ class Terminal:
 )
 def test_the_terminal_is_given_back(end: signal.Signals | bytes, code: int) -> None:
     terminal = Terminal()
+    before = terminal.modes()
     terminal.read_until(b"RUNNING")
+    assert terminal.modes() != before
     assert ALTERNATE_ON in terminal.seen
     assert ALTERNATE_OFF not in terminal.seen
     if isinstance(end, bytes):
         os.write(terminal.master, end)
     else:
         terminal.process.send_signal(end)
-    assert terminal.finish() == code
+    assert terminal.finish(before) == code
+    after = restored(terminal)
+    if end != signal.SIGHUP:
+        assert b"go on on root@gpu-box." in after[after.index(ALTERNATE_OFF) :].replace(b"\r\n", b" ")
+
+
+def restored(terminal: Terminal) -> bytes:
+    """What was written since the screen opened; it ended with giving everything back."""
     after = terminal.seen[terminal.seen.index(ALTERNATE_ON) :]
     assert ALTERNATE_OFF in after
     assert MOUSE_OFF in after
     assert CURSOR_ON in after
-    if end != signal.SIGHUP:
-        assert b"go on on root@gpu-box." in after[after.index(ALTERNATE_OFF) :].replace(b"\r\n", b" ")
+    return after
+
+
+def test_the_terminal_is_given_back_after_a_fault_of_the_console() -> None:
+    terminal = Terminal(CRASHING)
+    before = terminal.modes()
+    terminal.read_until(b"RUNNING")
+    terminal.type(b"f")
+    assert terminal.finish(before) != 0
+    after = restored(terminal)
+    assert b"ZeroDivisionError" in after[after.index(ALTERNATE_OFF) :]
+
+
+def test_ctrl_c_detaches_nothing_by_itself_and_an_interrupt_gives_the_terminal_back() -> None:
+    terminal = Terminal()
+    before = terminal.modes()
+    terminal.read_until(b"RUNNING")
+    terminal.type(b"\x03")
+    for _ in range(5):
+        terminal.read(0.2)
+    assert terminal.process.poll() is None
+    terminal.process.send_signal(signal.SIGINT)
+    terminal.finish(before)
+    restored(terminal)
+
+
+def test_a_resize_while_an_extraction_runs_is_survived() -> None:
+    terminal = Terminal(BUSY, size=(200, 60))
+    terminal.read_until(b"RUNNING")
+    down = [(200 - step * 8, 60 - step * 48 // 20) for step in range(21)]
+    for size in [*down, *reversed(down), (40, 12), (200, 60), (1, 1), (120, 35)]:
+        terminal.resize(*size)
+        terminal.read(0.05)
+        assert terminal.process.poll() is None, terminal.seen[-3000:]
+    terminal.type(b"q")
+    assert terminal.finish() == 0
+    assert b"Traceback" not in terminal.seen
+    restored(terminal)
+
+
+def test_an_alert_rings_and_is_shown_on_the_desktop() -> None:
+    terminal = Terminal(BUSY, size=(120, 35))
+    terminal.read_until(b"\a\x1b" + SENT)
+    terminal.type(b"q")
+    assert terminal.finish() == 0
+    assert terminal.seen.count(SENT) == 1
 
 
 def test_the_c_locale_gets_ascii() -> None:
@@ -124,7 +117,7 @@ def colours(seen: str) -> Iterator[tuple[int | None, int | None]]:
 
 @pytest.mark.parametrize("theme", [theme.name for theme in themes.OWN])
 def test_sixteen_colours_are_enough(theme: str) -> None:
-    terminal = Terminal(theme, TERM="xterm")
+    terminal = Terminal(PROGRAM.replace("eagle-dark", theme), TERM="xterm")
     terminal.read_until(b"RUNNING")
     terminal.process.send_signal(signal.SIGTERM)
     terminal.finish()
