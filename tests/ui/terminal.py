@@ -45,7 +45,7 @@ class Running(ScriptedController):
             state = ExtractState.PAUSED if n == 20 else ExtractState.RUNNING
             yield arrived(READY, dataclasses.replace(RUNNING, stored=n, state=state, sentence="[the] dump is full"), NOW + n)
             yield LogArrived("job", log_bytes(50), n * len(log_bytes(50)))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
 wanted = AlertSettings(bell="warning", desktop="osc9", desktop_from="warning")
 app = ConsoleApp(Running(), TARGET, Settings(alerts=wanted))
 asyncio.run(app.run_async())
