@@ -303,7 +303,8 @@ class Flow:
         """
         self._step("verify", "running")
         query = VerifyQuery(dataset, server, dump_dir)
-        verify = await self.watcher.call("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
+        ask = self.change if server else self.watcher.call  # rows are made anew by the server: work for it
+        verify = await ask("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
         text = f"{verify.samples} samples, {verify.problem_count} faults"
         self._step("verify", "done" if verify.ok else "failed", text)
         self.emit(AlertRaised(_verified_alert(verify)))

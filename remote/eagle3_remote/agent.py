@@ -98,8 +98,10 @@ CHANGES = (
     "server.watch",
     "server.probe",
     "server.bench",
+    "server.stack",
     "extract.plan",
     "vocab-map",
+    "verify",
 )
 """Calls that change the box or give its server work: one console at a time makes them."""
 
@@ -132,12 +134,11 @@ class Agent:
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], Any]]:
         """Name -> handler, for `Connection`."""
         every = self._methods()
-        return {**every, **{name: self._steered(every[name]) for name in CHANGES}}
+        return {**every, **{name: self._steered(name, every[name]) for name in CHANGES}}
 
-    def _steered(self, handler: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
+    def _steered(self, method: str, handler: Callable[[Mapping[str, Any]], Any]) -> Callable[[Mapping[str, Any]], Any]:
         def call(params: Mapping[str, Any]) -> Any:
-            only_asks = params.get("dry_run") is True or params.get("go") is False
-            if not only_asks:
+            if not _only_asks(method, params):
                 self._lease.claim(self._console, take_over=self._take_over)
                 self._take_over = False  # once: who is taken over from then on is asked again
             return handler(params)
@@ -192,7 +193,7 @@ class Agent:
             "jobs.clean": lambda params: encode(cleaning.clean(self._home, _message(CleanSpec, params))),
             "steer.take": lambda params: self.steer(take=True),
             "steer.release": lambda params: self.steer(take=False),
-            "releases.clean": lambda params: [path.name for path in releases.collect(self._home)],
+            "releases.clean": self.releases_clean,
             "log.read": self.log_read,
         }
 
@@ -298,6 +299,11 @@ class Agent:
         """All jobs, newest first."""
         return [encode(jobs.status_of(job)) for job in jobs.everything(self._home, _maybe(params, "kind"))]
 
+    def releases_clean(self, params: Mapping[str, Any]) -> Any:
+        """Remove the releases that nothing uses: part of a deploy, for which nobody has to steer."""
+        self._lease.refuse_watchers(self._console)
+        return [path.name for path in releases.collect(self._home)]
+
     def log_read(self, params: Mapping[str, Any]) -> Any:
         """Bytes of one job's log."""
         job = jobs.find(self._home, _need(params, "job", str))
@@ -317,6 +323,13 @@ def _message(kind: type[T], params: Mapping[str, Any]) -> T:
         return decode(kind, dict(params))
     except ValueError as error:
         raise BadParams(str(error)) from error
+
+
+def _only_asks(method: str, params: Mapping[str, Any]) -> bool:
+    """Whether one of `CHANGES` changes nothing this time; a dataset is checked without a server by reading it."""
+    if method == "verify":
+        return not params.get("server")
+    return params.get("dry_run") is True or params.get("go") is False
 
 
 def _need(params: Mapping[str, Any], name: str, kind: type[T]) -> T:

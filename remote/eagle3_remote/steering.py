@@ -85,8 +85,7 @@ class Lease:
         Raises:
             Refused: the console only watches, or somebody else steers.
         """
-        if console.readonly:
-            raise Refused("This console was opened with --readonly: it watches and changes nothing on the box.")
+        self.refuse_watchers(console)
         if not console.name:
             return
         with contextlib.suppress(OSError), self._locked():  # a full home: what is asked for will say so itself
@@ -100,6 +99,15 @@ class Lease:
             if lease is None or lease.name != console.name:
                 lease = _Lease(console.name, time.time(), _now(), {})
             self._write(lease.renewed(console.id, holds=True))
+
+    def refuse_watchers(self, console: Console) -> None:
+        """Before something is changed that takes no lease.
+
+        Raises:
+            Refused: the console only watches.
+        """
+        if console.readonly:
+            raise Refused("This console was opened with --readonly: it watches and changes nothing on the box.")
 
     def release(self, console: Console) -> None:
         """The console leaves; others of its name that hold the lease too go on steering."""

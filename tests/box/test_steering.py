@@ -57,11 +57,16 @@ def test_one_steers_the_other_watches_until_it_takes_over_on_purpose(home: Path,
             ("server.stop", {"job": None}),
             ("server.probe", {"tokens": 19}),
             ("jobs.clean", {"go": True}),
+            ("server.stack", {"job": None}),
+            ("verify", {"dataset": "/no", "server": "running", "dump_dir": ""}),
         ):
             with pytest.raises(Answered, match=r"^alice@mbp steers this box: .* ago.*only watches.*--take-over"):
                 other.call(method, **params)
         assert jobs.state_of(job) is JobState.RUNNING
         assert other.call("jobs.clean", go=False)["jobs"] == []  # looking is not steering
+        with pytest.raises(Answered, match="There is no dataset directory /no"):
+            other.call("verify", dataset="/no", server="", dump_dir="")
+        assert other.call("releases.clean") == []  # after a deploy, whoever steers
         assert other.call("jobs.list", kind=None)[0]["id"] == job.id
         other.call("steer.take")
         assert (steerer(one), steerer(other)) == (("bob@desk", False), ("bob@desk", True))
@@ -99,9 +104,11 @@ def test_take_over_from_the_command_line_holds_for_one_change(home: Path, releas
 def test_a_readonly_console_is_refused_on_the_box_whoever_steers(home: Path, release: Path) -> None:
     with agent(release, home) as one:
         greet(one, Console("alice@mbp", "a" * 16, readonly=True))
-        for method in ("extract.stop", "server.stop", "steer.take"):
+        for method in ("extract.stop", "server.stop", "steer.take", "server.stack", "releases.clean"):
             with pytest.raises(Answered, match="--readonly: it watches and changes nothing"):
                 one.call(method, job=None)
+        with pytest.raises(Answered, match="--readonly"):
+            one.call("verify", dataset="/no", server="running", dump_dir="")
         assert steerer(one) is None
         one.call("hello", protocol=PROTOCOL_VERSION)  # a plain greeting does not make it writable
         with pytest.raises(Answered, match="--readonly"):

@@ -16,7 +16,7 @@ _WAIT = 180.0
 async def stack(args: argparse.Namespace) -> int:
     """Look at every process once."""
     async with open_flow(args) as flow:
-        report = await flow.session.call("server.stack", {"job": None}, StackReport, wait=_WAIT)
+        report = await flow.change("server.stack", {"job": None}, StackReport, wait=_WAIT)
         if args.json:
             print_json(report)
         else:
