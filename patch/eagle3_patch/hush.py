@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,11 @@ from eagle3_patch import layout
 HIDDEN = "(left out)"
 SHORTEST = 4
 """Characters; anything shorter would blot out half of a line."""
+ANYWHERE = 8
+"""Characters from which on a secret is hidden inside of a word too; a shorter one may be part of an ordinary number."""
+
+
+_FORMATTER = logging.Formatter()
 
 
 def install() -> None:
@@ -39,18 +45,37 @@ def read(path: str) -> list[str]:
 
 
 def hushed(factory: Callable[..., logging.LogRecord], values: list[str]) -> Callable[..., logging.LogRecord]:
-    """A record factory whose records have none of `values` in their message."""
+    """A record factory whose records have none of `values` in their message and traceback."""
+
+    pattern = _pattern(values)
+
+    def hide(text: str) -> str:
+        return pattern.sub(HIDDEN, text)
 
     def make(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = factory(*args, **kwargs)
+        if record.exc_info and not record.exc_text:
+            trace = _FORMATTER.formatException(record.exc_info)
+            if hide(trace) != trace:
+                record.exc_text = hide(trace)  # every formatter takes it from here
+        if record.stack_info:
+            record.stack_info = hide(record.stack_info)
         try:
             text = record.getMessage()
         except Exception:  # a message that does not fit its arguments: logging itself will complain
             return record
-        if any(value in text for value in values):
-            for value in values:
-                text = text.replace(value, HIDDEN)
-            record.msg, record.args = text, None
+        hidden = hide(text)
+        if hidden != text:
+            record.msg, record.args = hidden, None
         return record
 
     return make
+
+
+def _pattern(values: list[str]) -> re.Pattern[str]:
+    """Finds each value; a short one only as a whole word."""
+    return re.compile(
+        "|".join(
+            re.escape(value) if len(value) >= ANYWHERE else rf"(?<!\w){re.escape(value)}(?!\w)" for value in values
+        )
+    )

@@ -313,7 +313,9 @@ def test_the_servers_own_log_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = "it's \\ odd"
-    secretfile.write(tmp_path, Secrets({"HF_TOKEN": "hf_1234"}, {"--api-key": KEY, "--admin-api-key": odd}))
+    secretfile.write(
+        tmp_path, Secrets({"HF_TOKEN": "hf_1234", "PIN_TOKEN": "0001"}, {"--api-key": KEY, "--admin-api-key": odd})
+    )
     monkeypatch.setenv(layout.ENV_HUSH, str(tmp_path / secretfile.FILE))
     before = logging.getLogRecordFactory()
     try:
@@ -322,13 +324,23 @@ def test_the_servers_own_log_has_none(
         log.warning(f"server_args=ServerArgs(api_key={KEY!r}, admin={odd!r})")
         log.warning("token %s and %d", "hf_1234", 5)
         log.warning("nothing in %s", "it")
+        log.warning("100012, x0001, 0001 and (0001)")
+        try:
+            raise ValueError(f"refused with {KEY}")
+        except ValueError:
+            log.exception("it failed", stack_info=True)
     finally:
         logging.setLogRecordFactory(before)
     assert [record.getMessage() for record in caplog.records] == [
         "server_args=ServerArgs(api_key='(left out)', admin=\"(left out)\")",
         "token (left out) and 5",
         "nothing in it",
+        "100012, x0001, (left out) and ((left out))",
+        "it failed",
     ]
+    written = logging.Formatter().format(caplog.records[-1])
+    assert "ValueError: refused with (left out)" in written
+    assert KEY not in caplog.text + written
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"env": 3}'])
