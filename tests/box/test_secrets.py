@@ -138,6 +138,36 @@ def test_what_is_hidden_comes_back_as_it_was(value: str, joined: bool, name: str
     assert json.loads(files["arguments.yaml"]) == {"api-key": value}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("--lora-paths", "a=s3://u:p@h/x", "b=s3://u:q@h/y"),
+        ("--lora-paths", "s3://u:p@h/x", "plain", "s3://u:q@h/y", "--tp-size", "2"),
+        ("--lora-paths", "plain", "b=s3://u:q@h/y", "--api-key", "K"),
+        ("--lora-paths", "a=s3://u:p@h/x"),
+        ("--api-key=K", "--lora-paths", "s3://u:p@h/x", "s3://u:p@h/x"),
+    ],
+)
+def test_arguments_with_several_values_keep_all_of_them(line: tuple[str, ...]) -> None:
+    secrets = Secrets.of({}, line)
+    assert secrets.restored({}, hide_argv(line)) == ({}, line)
+    argv, files = handover.in_a_file(("python", "-m", "x", *line), secrets, Path("/run"))
+    assert hide_argv(argv) == argv
+    said = list(argv[3 : argv.index("--config")])
+    for name, value in json.loads(files["arguments.yaml"]).items():  # as SGLang's merger does
+        said += [f"--{name}", *(value if isinstance(value, list) else [value])]
+    assert grouped(said) == grouped(" ".join(line).replace("=K", " K").split())
+
+
+def grouped(words: list[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--"):
+            flag = word
+        found.setdefault(flag, []).append(word)
+    return found
+
+
 def spec(**changes: object) -> ServerSpec:
     given = {"model": "/m", "python": "/p", "env": {"HF_TOKEN": "hf_1"}, "extra_args": ("--api-key", KEY)}
     return ServerSpec(**{**given, **changes})  # type: ignore[arg-type]

@@ -22,18 +22,15 @@ class Secrets:
 
     env: dict[str, str] = dataclasses.field(default_factory=dict)
     args: dict[str, str] = dataclasses.field(default_factory=dict)
-    """``--flag`` -> its value."""
+    """``--flag`` -> its value; of one with several, ``--flag 2`` -> the second."""
 
     @classmethod
     def of(cls, env: Mapping[str, str], words: Sequence[str]) -> Secrets:
         """Those among variables and arguments."""
         args = {}
-        for place, (word, shown) in enumerate(zip(words, hide_argv(words), strict=True)):
-            if shown == HIDDEN and word != shown and place:
-                args[words[place - 1]] = word
-            elif shown != word:
-                flag = shown.removesuffix(f"={HIDDEN}")
-                args[flag] = word.removeprefix(f"{flag}=")
+        for name, word, shown in zip(_names(words), words, hide_argv(words), strict=True):
+            if shown != word:
+                args[name] = word.removeprefix(shown.removesuffix(HIDDEN))
         secret = {name: value for name, value in env.items() if value and value != HIDDEN and is_secret(name, value)}
         return cls(secret, args)
 
@@ -52,15 +49,21 @@ class Secrets:
         """
         full = {name: self.env[name] if value == HIDDEN else value for name, value in env.items()}
         out: list[str] = []
-        for place, word in enumerate(words):
-            flag, equals, value = word.partition("=")
-            if word == HIDDEN and place:
-                out.append(self.args[words[place - 1]])
-            elif equals and value == HIDDEN:
-                out.append(f"{flag}={self.args[flag]}")
+        for name, word in zip(_names(words), words, strict=True):
+            if word == HIDDEN or word.partition("=")[2] == HIDDEN:
+                out.append(word.removesuffix(HIDDEN) + self.args[name])
             else:
                 out.append(word)
         return full, tuple(out)
+
+
+def _names(words: Sequence[str]) -> list[str]:
+    """The name in `Secrets.args` of each word's secret: its flag, and which of the flag's values it is."""
+    names, flag, number = [], "", 0
+    for word in words:
+        flag, number = (word.partition("=")[0], 0) if word.startswith("--") else (flag, number + 1)
+        names.append(flag if number < 2 else f"{flag} {number}")
+    return names
 
 
 def write(run_dir: Path, secrets: Secrets) -> None:

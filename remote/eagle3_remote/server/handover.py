@@ -56,7 +56,7 @@ def shown(plan: LaunchPlan) -> LaunchPlan:
         return plan
     notes = list(plan.notes)
     if secrets.args:
-        names = ", ".join(secrets.args)
+        names = ", ".join(dict.fromkeys(name.partition(" ")[0] for name in secrets.args))
         notes.append(
             f"{names}: VISIBLE to every user of the box in its command line, because your own {_FLAG} leaves no other way: "
             "write it into that file instead"
@@ -70,13 +70,20 @@ def in_a_file(argv: tuple[str, ...], secrets: Secrets, run_dir: Path) -> tuple[t
     """The line without its secret arguments, and the files of the run directory that have them instead. Pure."""
     if not secrets.args or any(word.partition("=")[0] == _FLAG for word in argv):
         return argv, {}
-    kept: list[str] = []
-    skip = False
+    groups: list[list[str]] = [[]]
     for word in argv:
-        flag, equals, _ = word.partition("=")
-        if not skip and flag not in secrets.args:
-            kept.append(word)
-        skip = not skip and flag in secrets.args and not equals
+        if word.startswith("--"):
+            groups.append([])
+        groups[-1].append(word)
+    kept: list[str] = []
+    moved: dict[str, str | list[str]] = {}
+    for group in groups:
+        flag, equals, value = group[0].partition("=") if group else ("", "", "")
+        if not flag.startswith("--") or hide_argv(group) == tuple(group):
+            kept += group
+        else:  # all values of one argument go together: SGLang puts a list behind its flag as it is
+            values = [value, *group[1:]] if equals else group[1:]
+            moved[flag.removeprefix("--")] = values[0] if len(values) == 1 else values
     # JSON is YAML, and its strings stay strings: a key of digits is no number
-    text = json.dumps({flag.removeprefix("--"): value for flag, value in secrets.args.items()})
+    text = json.dumps(moved)
     return (*kept, _FLAG, str(run_dir / CONFIG)), {CONFIG: text.encode()}
