@@ -13,11 +13,11 @@ from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import (
     Alert,
     AlertRaised,
-    Connection,
     ConnectionChanged,
     Event,
     Narration,
     SnapshotArrived,
+    ended_by,
 )
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
@@ -211,7 +211,7 @@ class SessionController:
                 except ConsoleError as error:
                     refusal = error
             self._again.clear()
-            self._take(ConnectionChanged(Connection("refused", str(refusal), time.time())))
+            self._take(ConnectionChanged(ended_by(refusal, time.time())))
             await self._again.wait()
             self._first = refusal = None
 
@@ -226,9 +226,12 @@ class SessionController:
             await asyncio.sleep(_INTERVAL)
 
     async def _watch_work(self) -> None:
-        await self._greeted.wait()
-        with contextlib.suppress(ConsoleError):  # what ends the session is told by the watch itself
-            await WorkWatch(self._flow.watcher).run()
+        work = WorkWatch(self._flow.watcher)
+        while True:
+            await self._greeted.wait()
+            with contextlib.suppress(ConsoleError):  # what ends the session is told by the watch itself
+                await work.run()
+            self._greeted.clear()  # the next snapshot shows that the box answers again
 
     async def _whole_run(self, done: Callable[[RunResult], None]) -> None:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, TypeAlias
 
+from eagle3_console.errors import ConsoleError
+from eagle3_console.exit_codes import ExitCode
 from eagle3_remote.protocol import Hello, Snapshot, WorkStatus
 
 Status: TypeAlias = Literal["todo", "running", "done", "failed"]
@@ -14,6 +16,8 @@ CONNECTED = "connected"
 """The one `Connection.word` under which what is shown is live."""
 UNDER_WAY = ("connecting", "attaching")
 """The words of a link that is being made: nothing to tell anybody yet."""
+ENDED = ("refused", "stopped")
+"""The words of a link that is not made again by itself: a person must mend something first."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +25,8 @@ class Connection:
     """The link to the box."""
 
     word: str
-    """Stable machine word: ``connecting``, ``attaching``, ``connected``, ``silent``, ``lost``, ``waiting``, ``refused``."""
+    """Stable machine word: ``connecting``, ``attaching``, ``connected``, ``silent``, ``lost``, ``waiting``, ``refused``
+    (the login, or the host key), ``stopped`` (anything else that a person must mend first)."""
     sentence: str
     """For a person, with what happens next: ``link lost; trying again at 14:03:31 (try 3)``."""
     since: float
@@ -29,11 +34,19 @@ class Connection:
     latency_ms: float | None = None
     next_try: float | None = None
     """When the box is dialled again by itself, Unix seconds, this machine's clock; `None`: nothing is waited for."""
+    exit_code: int = 0
+    """Of the error, where nothing is tried by itself any more: what a command without a screen ends with."""
 
     @property
     def live(self) -> bool:
         """Whether what is on the screen is what is so now."""
         return self.word == CONNECTED
+
+
+def ended_by(error: ConsoleError, at: float) -> Connection:
+    """The link when `error` has ended it and a person must mend something before it is tried again. `at`: Unix seconds."""
+    word = "refused" if error.exit_code == ExitCode.LOGIN else "stopped"
+    return Connection(word, str(error), at, exit_code=int(error.exit_code))
 
 
 @dataclasses.dataclass(frozen=True)

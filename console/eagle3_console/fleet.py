@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from eagle3_console.alerts import pressure
-from eagle3_console.events import UNDER_WAY, Alert, Level
+from eagle3_console.events import ENDED, UNDER_WAY, Alert, Level
 from eagle3_console.state import ConsoleState
 
 _GRAVE: tuple[Level, ...] = ("info", "warning", "error")
@@ -108,6 +108,6 @@ def alerts(states: Sequence[tuple[str, ConsoleState]]) -> list[tuple[str, Alert]
     for host, state in states:
         link = state.connection
         if not link.live and link.word not in UNDER_WAY:
-            level: Level = "error" if link.word == "refused" else "warning"
+            level: Level = "error" if link.word in ENDED else "warning"
             found.append((host, Alert(link.since, level, "link", f"{link.word}: {link.sentence}")))
     return sorted(found, key=lambda pair: pair[1].at, reverse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TextIO
 
-from eagle3_console.events import ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.events import ENDED, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import Narrator
 from eagle3_console.notify.headless import alerting
@@ -43,8 +43,8 @@ async def follow(
             take(event)
             if fault is not None:
                 take(fault)
-            if isinstance(event, ConnectionChanged) and event.connection.word == "refused":
-                return ExitCode.LOGIN
+            if isinstance(event, ConnectionChanged) and event.connection.word in ENDED:
+                return event.connection.exit_code
     return ExitCode.GOOD
 
 

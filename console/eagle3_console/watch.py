@@ -23,6 +23,7 @@ from eagle3_console.events import (
     LogArrived,
     LogRestarted,
     SnapshotArrived,
+    ended_by,
 )
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.link.base import Link
@@ -334,7 +335,9 @@ class Watcher:
 
     def _refused(self, error: ConsoleError) -> None:
         self.session.let_go()
-        self._say("refused", str(error))
+        ended = ended_by(error, self._clock.now().wall)
+        self._word = ended.word
+        self.emit(ConnectionChanged(ended))
 
     def _say(self, word: str, sentence: str, next_try: float | None = None, *, latency_ms: float | None = None) -> None:
         self._word = word

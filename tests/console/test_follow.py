@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import signal
@@ -11,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged
+from eagle3_console.controller import SessionController
+from eagle3_console.errors import AgentFault, BoxNotFit, BoxRefused, ConsoleError
+from eagle3_console.events import Alert, AlertRaised, ConnectionChanged, ended_by
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.follow import follow
+from eagle3_console.link.errors import HostKeyChanged, LoginRefused, NoConnection
+from eagle3_console.link.local import LocalLink
+from eagle3_console.plan import Plan
+from eagle3_console.session import Session
 from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, TARGET, ScriptedController, arrived
 
-REFUSED = ConnectionChanged(Connection("refused", "the host key has changed", NOW))
+REFUSED = ConnectionChanged(ended_by(LoginRefused("the host key has changed"), NOW))
 
 
 async def lines(*events: object) -> list[str]:
@@ -45,6 +52,39 @@ async def test_everything_that_the_screen_would_show_is_told_once() -> None:
 async def test_one_that_comes_late_is_told_how_it_stands(extract: object, words: str) -> None:
     said = await lines(LIVE, arrived(READY, extract))  # type: ignore[arg-type]
     assert any(line.startswith(words) for line in said), said
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        LoginRefused("w h y"),
+        HostKeyChanged("w h y"),
+        BoxNotFit("w h y"),
+        BoxRefused("w h y"),
+        AgentFault("w h y"),
+        NoConnection("w h y"),
+    ],
+)
+async def test_what_ends_it_is_said_as_what_it_is_and_gives_its_exit_code(error: ConsoleError) -> None:
+    stream = io.StringIO()
+    ended = ConnectionChanged(ended_by(error, NOW))
+    assert await follow(ScriptedController([LIVE, ended]), TARGET, stream=stream) == error.exit_code
+    said = stream.getvalue()
+    assert "w h y" in said
+    assert ("refuses the link" in said) == (error.exit_code == ExitCode.LOGIN)
+    assert "or the command again where there is none" in said
+
+
+async def test_a_box_without_a_place_for_the_release_ends_it_with_the_code_of_that() -> None:
+    async def dial() -> LocalLink:
+        return LocalLink()
+
+    session = Session(dial, "local", box_home="/proc/no/place")
+    stream = io.StringIO()
+    async with asyncio.timeout(60):
+        assert await follow(SessionController(session, Plan()), "local", stream=stream) == ExitCode.BOX_NOT_FIT
+    assert "error: the box cannot be watched: " in stream.getvalue()
+    assert "refuse" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("environ", [{"TERM": "dumb"}, {"TERM": "xterm-256color"}])

@@ -6,9 +6,13 @@ import asyncio
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
+from eagle3_console.controller import SessionController
 from eagle3_console.events import WorkSeen
+from eagle3_console.link.errors import LoginRefused
 from eagle3_console.link.local import LocalLink
+from eagle3_console.plan import Plan
 from eagle3_console.session import Session
 from eagle3_console.state import initial, reduce
 from eagle3_console.watch import Watcher
@@ -61,3 +65,25 @@ async def test_a_removal_is_on_the_screen_while_it_runs_and_an_event_when_it_end
             await work.look()
     assert reduce(state, seen[-1]).alerts == (alert,)
     await session.drop()
+
+
+class Refusing(Session):
+    """A box that refuses the login when it is first asked for its jobs, and then no more."""
+
+    asked = 0
+
+    async def call_list(self, *words: Any, **more: Any) -> list[Any]:
+        self.asked += 1
+        if self.asked == 1:
+            raise LoginRefused("not you")
+        return await super().call_list(*words, **more)
+
+
+async def test_the_watching_goes_on_when_the_box_answers_again(tmp_path: Path) -> None:
+    session = Refusing(dial, "local", box_home=str(tmp_path / "box"))
+    events = SessionController(session, Plan()).events()
+    async with asyncio.timeout(60):
+        async for _ in events:
+            if session.asked > 1:
+                break
+    await events.aclose()  # type: ignore[attr-defined]

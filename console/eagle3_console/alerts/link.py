@@ -9,6 +9,7 @@ from eagle3_console.events import Alert, Connection
 
 LOST_AFTER = 60.0
 """Seconds without a link before it is news: shorter breaks mend themselves."""
+_AGAIN = "mend it, then r on the screen, or the command again where there is none"
 
 
 def of_link(connection: Connection, lost_since: float | None) -> Iterator[Alert]:
@@ -21,8 +22,10 @@ def of_link(connection: Connection, lost_since: float | None) -> Iterator[Alert]
         return
     at = connection.since
     if connection.word == "refused":
-        cure = "mend it, then r on the screen: nothing is tried by itself, so that nobody is locked out"
+        cure = f"{_AGAIN}: nothing is tried by itself, so that nobody is locked out"
         yield Alert(at, "error", "link-refused", f"the box refuses the link: {connection.sentence}", cure)
+    elif connection.word == "stopped":
+        yield Alert(at, "error", "link-stopped", f"the box cannot be watched: {connection.sentence}", _AGAIN)
     elif at - lost_since >= LOST_AFTER:
         text = f"no link to the box for {units.duration(at - lost_since)}: {connection.sentence}"
         cure = "what runs on the box goes on; it is dialled again and again, r tries now"

@@ -14,7 +14,7 @@ from pathlib import Path
 from eagle3_console import fleet, units
 from eagle3_console.commands.context import make_plan, make_session
 from eagle3_console.errors import ConsoleError, UsageError
-from eagle3_console.events import CONNECTED, Connection, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.events import CONNECTED, Connection, ConnectionChanged, Event, SnapshotArrived, ended_by
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import Narrator, has_terminal, print_json, print_text
 from eagle3_console.link.errors import LinkError
@@ -85,10 +85,11 @@ async def _look(one: Dialled, record: str) -> tuple[ConsoleState, int]:
             now = await one.session.call("snapshot", {"paths": {}}, Snapshot)
         except ConsoleError as error:
             fault = error
-    word, sentence = CONNECTED, CONNECTED
+    link = Connection(CONNECTED, CONNECTED, time.time())
     if fault is not None:
-        word, sentence = "refused" if fault.exit_code == ExitCode.LOGIN else "lost", str(fault)
-    events: list[Event] = [ConnectionChanged(Connection(word, sentence, time.time()))]
+        away = fault.exit_code == ExitCode.NO_CONNECTION
+        link = Connection("lost", str(fault), time.time()) if away else ended_by(fault, time.time())
+    events: list[Event] = [ConnectionChanged(link)]
     if now is not None:
         events.append(SnapshotArrived(now, time.time()))
     state = initial(time.time(), one.host)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from textual.content import Content
 
 from eagle3_console import units
-from eagle3_console.events import CONNECTED, Alert
+from eagle3_console.events import CONNECTED, ENDED, Alert
 from eagle3_console.fleet import BoxLine, Total
 from eagle3_console.ui.draw import LEVEL_STYLE, MUTED, clip, words
 from eagle3_console.ui.draw_server import PHASE_NAMES
@@ -86,13 +86,13 @@ def draw_box_line(box: BoxLine, room: Table, width: int, glyphs: Glyphs, now: fl
     """One box. A box that is not there and of which nothing is known says why over all columns."""
     live = box.link == CONNECTED
     mark = glyphs.running if selected else " "
-    style = "$text-success" if live else "bold $text-warning" if box.link != "refused" else "bold $text-error"
+    style = "$text-success" if live else "bold $text-warning" if box.link not in ENDED else "bold $text-error"
     host = box.host if len(box.host) <= room.host else box.host[: room.host - len(glyphs.cut)] + glyphs.cut
     head = words(
         (f"{mark} {host:<{room.host}} ", "bold reverse" if selected else "bold"),
         (f"{glyphs.live if live else glyphs.lost} {box.link:<{_LINK}}", style),
     )
-    if box.link == "refused" or (not live and box.phase is None):
+    if box.link in ENDED or (not live and box.phase is None):
         return clip(head + words(f" {box.sentence}"), width, glyphs)
     parts: list[str | tuple[str, str]] = []
     for column in room.columns:
