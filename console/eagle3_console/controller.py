@@ -211,7 +211,8 @@ class SessionController:
                 except ConsoleError as error:
                     refusal = error
             self._again.clear()
-            self._take(ConnectionChanged(ended_by(refusal, time.time())))
+            if refusal is not None:
+                self._take(ConnectionChanged(ended_by(refusal, time.time())))
             await self._again.wait()
             self._first = refusal = None
 
