@@ -96,7 +96,7 @@ class SessionController:
         """Everything from the doctor to the report, as ``run`` does it."""
         self._flow.plan = dataclasses.replace(self._plan, watch=True)
         self._need("model", "data", "out")
-        return report.run_markdown(await self._flow.run())
+        return report.run_markdown(await self._flow.run(), self._flow.session.where)
 
     async def deploy(self) -> None:
         """Put the release on the box."""
@@ -167,7 +167,7 @@ class SessionController:
     async def report(self) -> str:
         """What the newest extraction made. Needs no server."""
         made = await self._flow.watcher.call("report", {"job": None}, ExtractReport)
-        return report.markdown(made)
+        return report.markdown(made, self._flow.session.where)
 
     async def probe(self) -> None:
         """One request through the patched server."""

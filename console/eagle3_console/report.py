@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import time
 from typing import Any
@@ -20,6 +21,9 @@ from eagle3_remote.protocol import (
     Training,
     VerifyReport,
 )
+
+_HOST = re.compile(r"(eagle3-console [a-z-]+ )HOST\b")
+_MARKS = re.compile(r"[\\`*\[\]<>|]|(?<!\w)_|_(?!\w)")
 
 
 def run_json(result: RunResult) -> dict[str, Any]:
@@ -41,16 +45,20 @@ def run_json(result: RunResult) -> dict[str, Any]:
     }
 
 
-def run_markdown(result: RunResult) -> str:
-    """The same for a person."""
-    return "\n".join([markdown(result.report), "", *_verify_lines(result.verify)])
+def run_markdown(result: RunResult, host: str) -> str:
+    """The same for a person; `host`: what stands for it in the commands."""
+    return "\n".join([markdown(result.report, host), "", *_verify_lines(result.verify)])
 
 
-def markdown(report: ExtractReport) -> str:
+def markdown(report: ExtractReport, host: str) -> str:
     """One extraction: counts, sizes, rates, the launch line and what comes next."""
+    return _HOST.sub(lambda found: found.group(1) + shlex.quote(host), _markdown(report))
+
+
+def _markdown(report: ExtractReport) -> str:
     status = report.status
     manifest = report.manifest
-    lines = [f"# Hidden states in {report.dataset}", "", status.sentence, "", "| | |", "|---|---|"]
+    lines = [f"# Hidden states in {_text(report.dataset)}", "", _text(status.sentence), "", "| | |", "|---|---|"]
     lines += [
         f"| samples | {status.stored:,} stored, {status.rejected:,} rejected, {status.failed:,} failed, of {status.total:,} |",
         f"| tokens | {status.tokens_stored:,} |",
@@ -59,7 +67,12 @@ def markdown(report: ExtractReport) -> str:
     ]
     if status.cut:
         lines.append(f"| cut | {status.cut:,} samples at the longest length asked |")
-    lines += [f"| {name} | {value} |" for name, value in _made_of(manifest) if value]
+    lines += [f"| {name} | {_text(value)} |" for name, value in _made_of(manifest) if value]
+    if status.verified is not None:
+        found, when = status.verified, time.strftime("%Y-%m-%d %H:%M", time.gmtime(status.verified.at))
+        lines.append(f"| verified | {when} UTC: {found.samples:,} samples, {found.faults:,} faults |")
+    elif status.state is ExtractState.FINISHED:
+        lines.append("| verified | not since it was finished: `eagle3-console verify HOST` |")
     if report.problems:
         lines += [
             "",
@@ -139,8 +152,13 @@ def verify_markdown(verify: VerifyReport) -> str:
     return "\n".join([f"# {verify.dataset}", "", *_verify_lines(verify)])
 
 
+def _text(text: str) -> str:
+    """Text of others in a Markdown line: nothing in it is markup."""
+    return _MARKS.sub(r"\\\g<0>", text)
+
+
 def _problem_lines(problems: tuple[Problem, ...], count: int) -> list[str]:
-    lines = [f"* {problem.where}: {problem.kind}: {problem.reason}" for problem in problems]
+    lines = [f"* {_text(f'{problem.where}: {problem.kind}: {problem.reason}')}" for problem in problems]
     if count > len(problems):
         lines.append(f"* … and {count - len(problems):,} more")
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from eagle3_console.flow import RunResult
-from eagle3_console.report import run_json
+from eagle3_console.report import markdown, run_json
 from eagle3_remote.protocol import (
     ExtractReport,
     ExtractState,
@@ -13,6 +13,7 @@ from eagle3_remote.protocol import (
     Facts,
     Phase,
     ProbeReport,
+    Problem,
     ServerSpec,
     ServerStatus,
     VerifyReport,
@@ -34,3 +35,21 @@ def test_a_kept_report_holds_no_secret_of_the_servers_environment() -> None:
     made = run_json(result)
     assert made["server"]["spec"]["env"] == told
     assert "hf_1" not in json.dumps(made)
+
+
+def test_a_report_names_the_host_and_takes_nothing_of_others_as_markup() -> None:
+    status = ExtractStatus(ExtractState.FINISHED, "Finished.", total=1, stored=1)
+    manifest = {
+        "model": {"path": "/m/[a](b)", "architecture": "Llama"},
+        "server": {"sglang_version": "0.5.9", "patch_version": "1"},
+        **{"boundaries": [2, 4, 5], "num_layers": 8, "final": "pre", "final_means": "before"},
+        **{"dtype": "bfloat16", "hidden_size": 64},
+    }
+    problem = Problem("line 3", "failed: x", "<b>*no*</b> | `rm` _x_ hs_1_2")
+    told = ExtractReport(status, "/out", manifest, problems=(problem,), problem_count=1)
+    text = markdown(told, "root@gpu box")
+    assert "HOST" not in text
+    assert "eagle3-console export 'root@gpu box' --out /out" in text
+    assert "eagle3-console verify 'root@gpu box'" in text
+    assert r"/m/\[a\](b)" in text
+    assert r"\<b\>\*no\*\</b\> \| \`rm\` \_x\_ hs_1_2" in text

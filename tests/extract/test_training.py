@@ -60,3 +60,16 @@ def test_what_a_trainer_cannot_use_is_said() -> None:
     assert specforge.command == ""
     assert "no embeddings; these are boundaries 0, 31, 59" in specforge.notes[0]
     assert training.commands({}, "/d", 1) == ()
+
+
+def test_nothing_is_advised_that_cannot_be_or_comes_too_late() -> None:
+    model = {**MANIFEST["model"], "vocab_size": 1024}  # type: ignore[dict-item]
+    small = training.commands({**MANIFEST, "model": model, "data": {"shuffle": 7}}, "/d", 1)
+    notes = " ".join(note for one in small for note in one.notes)
+    assert "32000" not in notes
+    assert "--draft-vocab 1024" in notes
+    assert "--shuffle" not in notes
+    assert "shuffled order (seed 7)" in notes
+    large = " ".join(note for one in training.commands(MANIFEST, "/d", 1) for note in one.notes)
+    assert large.count("--draft-vocab 32000") == 2
+    assert "the order of the input" in large

@@ -502,3 +502,18 @@ async def test_a_terminal_without_utf8_gets_ascii_alone() -> None:
         await pilot.press("escape", "question_mark")
         await settled(pilot)
         assert text_of(app).isascii()
+
+
+async def test_the_report_is_drawn_as_text_and_says_how_to_keep_it() -> None:
+    app, _ = console(DONE)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(pilot)
+        await pilot.press("m")
+        await appears(pilot, "9,997 stored")
+        for words in ("Hidden states in /data/hidden/kimi", f"eagle3-console report {TARGET} > FILE", "esc leaves"):
+            assert words in text_of(app)
+        for marks in ("# Hidden", "|---|"):
+            assert marks not in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.screen is app.dashboard

@@ -23,7 +23,7 @@ async def run(args: argparse.Namespace) -> int:
         if args.json:
             print_json(report.run_json(result))
         else:
-            print_text(report.run_markdown(result))
+            print_text(report.run_markdown(result, flow.session.where))
         return result.exit_code
 
 

@@ -86,7 +86,7 @@ async def _headless(flow: Flow, args: argparse.Namespace, keep: Path) -> int:
     if args.json:
         print_json(report.run_json(result))
     else:
-        print_text(report.run_markdown(result))
+        print_text(report.run_markdown(result, "HOST"))
     return result.exit_code
 
 

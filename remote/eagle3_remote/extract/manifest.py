@@ -47,6 +47,7 @@ def build(plan: Plan, journal: Journal, run_dir: str, complete: bool) -> dict[st
         "model": {
             "path": plan.model.path,
             "architecture": plan.model.architecture,
+            "vocab_size": plan.model.vocab_size,
             "fingerprint": plan.model.fingerprint,
         },
         "data": {

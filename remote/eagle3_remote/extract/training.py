@@ -8,6 +8,8 @@ from typing import Any
 from eagle3_remote.extract import layerids
 from eagle3_remote.protocol import Training
 
+_DRAFT_VOCAB = 32000
+
 
 def commands(manifest: dict[str, Any], dataset: str, longest: int) -> tuple[Training, ...]:
     """For speculators and SpecForge; nothing while there is no manifest. `longest` is the longest sample in tokens."""
@@ -26,10 +28,14 @@ def _speculators(manifest: dict[str, Any], dataset: str, longest: int) -> Traini
     ]
     notes = [
         "The dataset is read as it is by speculators 0.5 and newer; the command is that of 0.9.",
-        "The first nine tenths of the rows are for training, the rest for validation: shuffle with --shuffle before extracting.",
-        f"For a smaller vocabulary: eagle3-console vocab-map HOST --out {shlex.quote(dataset)} --to {shlex.quote(dataset)} --draft-vocab 32000, "
-        "and add --draft-vocab-size 32000.",
+        f"The first nine tenths of the rows are for training, the rest for validation; they are in {_order(manifest)}.",
     ]
+    size = _draft_vocab(manifest)
+    if size == _DRAFT_VOCAB:
+        notes.append(
+            f"For a smaller vocabulary: eagle3-console vocab-map HOST --out {shlex.quote(dataset)} --to {shlex.quote(dataset)} --draft-vocab {size}, "
+            f"and add --draft-vocab-size {size}."
+        )
     if manifest["final"] != "pre":
         notes.insert(
             0,
@@ -63,10 +69,20 @@ def _specforge(manifest: dict[str, Any], dataset: str, longest: int) -> Training
     command = f"cat > specforge.yaml <<'YAML'\n{config}\nYAML\nspecforge train --config specforge.yaml"
     notes = (
         f"Export first: eagle3-console export HOST --out {shlex.quote(dataset)} --to {shlex.quote(exported)} --format specforge",
-        f"and choose its vocabulary: eagle3-console vocab-map HOST --out {shlex.quote(dataset)} --to {shlex.quote(_vocabulary(exported))} --draft-vocab 32000",
+        f"and choose its vocabulary: eagle3-console vocab-map HOST --out {shlex.quote(dataset)} --to {shlex.quote(_vocabulary(exported))} --draft-vocab {_draft_vocab(manifest)}",
         "The configuration is that of SpecForge 0.2.",
     )
     return Training("SpecForge", command, (*notes, *_serving(manifest)))
+
+
+def _order(manifest: dict[str, Any]) -> str:
+    seed = manifest.get("data", {}).get("shuffle")
+    return "the order of the input" if seed is None else f"shuffled order (seed {seed})"
+
+
+def _draft_vocab(manifest: dict[str, Any]) -> int:
+    """No more than the model has; datasets of older releases do not say how many that are."""
+    return min(_DRAFT_VOCAB, int(manifest["model"].get("vocab_size") or _DRAFT_VOCAB))
 
 
 def _serving(manifest: dict[str, Any]) -> list[str]:

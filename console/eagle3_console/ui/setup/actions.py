@@ -70,6 +70,6 @@ class SetupActions(ConsoleBase):
         if isinstance(controller, SetupController):
 
             async def run() -> None:
-                self.push_screen(ReportScreen(await controller.run_all()))
+                self.push_screen(ReportScreen(await controller.run_all(), self.target))
 
             self.act("the whole run", run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -10,12 +11,13 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Input, Static
+from textual.widgets import Button, Footer, Input, Markdown, Static
 
 from eagle3_console import report
 from eagle3_console.errors import UsageError
 from eagle3_console.judge import FAIL
 from eagle3_console.plan import Plan
+from eagle3_console.printable import plain
 from eagle3_console.setup.assess import Assessment, assess, changes_after_restart, next_step, profile_name
 from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, from_plan
 from eagle3_console.ui.draw import MUTED, words
@@ -271,19 +273,22 @@ class ReportScreen(ModalScreen[None]):
         Binding("y", "copy", "copy"),
     ]
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, target: str) -> None:
         super().__init__()
         self.text = text
+        self._target = target
 
     def compose(self) -> ComposeResult:
         """The text, as long as it is."""
         with VerticalScroll(id="report"):
-            yield Static(draw.plain(self.text.splitlines()))
+            # What comes from the box is plain text in it; a link that somebody wrote is not opened.
+            yield Markdown("\n".join(map(plain, self.text.splitlines())), open_links=False)
 
     def on_mount(self) -> None:
         """The frame says how to leave."""
         frame = self.query_one("#report")
         frame.border_title = "Report (esc leaves, y copies)"
+        frame.border_subtitle = words(f"into a file: eagle3-console report {shlex.quote(self._target)} > FILE")
         frame.focus()
 
     def action_leave(self) -> None:
