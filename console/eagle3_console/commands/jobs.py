@@ -131,7 +131,7 @@ def clean_text(report: CleanReport) -> str:
     lines += report.problems
     if report.jobs or report.releases or report.unfinished:
         lines.append(f"{verb} {units.gb_and_gib(report.bytes)}.")
-    else:
+    elif not report.problems:
         lines.append("There is nothing to remove.")
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import time
 from collections.abc import Sequence
 
 from eagle3_remote.extract import space
@@ -12,6 +13,9 @@ from eagle3_remote.extract.lane import Lane, spread
 from eagle3_remote.extract.plan import Plan
 from eagle3_remote.extract.records import Entry
 from eagle3_remote.extract.window import Window
+
+_PATIENCE = 600.0
+"""Seconds that looking at the output may fail: a network disk's hiccup passes."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Dispatcher:
 
     def __init__(self, plan: Plan, lanes: Sequence[Lane], window: Window) -> None:
         self._plan, self._lanes, self._window = plan, lanes, window
+        self._failing_since: float | None = None
         self.suspects: collections.deque[Entry] = collections.deque()
         """In flight when a server died: each is tried alone."""
 
@@ -66,10 +71,17 @@ class Dispatcher:
         try:
             where = space.room(root)
         except OSError as error:
-            raise ExtractionError(
-                f"The output {root} cannot be looked at: {error.strerror}. Start the extraction again when it is there; what is "
-                "stored stays."
-            ) from None
+            self._failing_since = self._failing_since or time.monotonic()
+            if isinstance(error, FileNotFoundError) or time.monotonic() - self._failing_since > _PATIENCE:
+                raise ExtractionError(
+                    f"The output {root} cannot be looked at: {error.strerror}. Start the extraction again when it is there; what "
+                    "is stored stays."
+                ) from None
+            return Next(
+                wait=True,
+                sentence=f"Paused: the output {root} cannot be looked at ({error.strerror}). It is tried again.",
+            )
+        self._failing_since = None
         why = space.output_full(where, owed, size, root) or lane.room(size)
         if why is None:
             return Next(self._window.take(), lane)
