@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -213,6 +214,34 @@ async def test_every_proposal_can_be_changed_and_comes_back() -> None:
         ((name, plan, _),) = controller.setup_box.saved
         assert (name, plan.tp, controller.plan.tp) == ("kimi-k2.5-gpu-box", 8, 8)
         assert controller.calls == []
+
+
+FULL = dataclasses.replace(
+    CHOSEN, python="/venv/bin/python", tp=4, port=31000, boundaries=(3, 31, 59), final="post", dump_dir="/fast/d",
+    max_seq_len=4096, samples=7, tokens_in_flight=8192, server_args=("--attention-backend", "triton", "--x" * 40),
+    model="/m/" + "long-" * 20,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("plan", [None, FULL], ids=["proposed", "from a plan"])
+async def test_every_field_shows_the_beginning_of_what_counts_in_it(plan: Plan | None) -> None:
+    app, _ = setup(plan=plan)
+    async with app.run_test(size=(120, 35)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o") if plan else None
+        await until(pilot, lambda: bool(screen_of(pilot).made.box))
+        screen = screen_of(pilot)
+        args = screen.query_one("#input-server_args", Input)
+        args.focus()
+        args.value = "--y" * 30
+        await pilot.press("end")
+        await until(pilot, lambda: args.render_line(0).text.startswith("…"), "the place of the cursor is not shown")
+        screen.query_one("#setup-name").focus()
+        await until(pilot, lambda: args.render_line(0).text.startswith("--y--y"), "not shown from its beginning")
+        assert screen.made.texts["server_args"] == "--y" * 30
+        for name, text in screen.made.texts.items():
+            shown = screen.query_one(f"#input-{name}", Input).render_line(0).text.rstrip()
+            assert shown == text or (shown.endswith("…") and text.startswith(shown[:-1])) or not text, (name, shown)
 
 
 async def test_typing_on_behind_what_is_proposed_loses_no_key() -> None:

@@ -21,6 +21,7 @@ from eagle3_console.setup.propose import Proposal
 from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.setup import draw
+from eagle3_console.ui.setup.line import FieldInput
 from eagle3_remote.protocol import PathList
 
 Complete = Callable[[str, bool], Awaitable[PathList]]
@@ -37,24 +38,6 @@ class Typed(Message):
         super().__init__()
         self.name = name
         self.text = text
-
-
-class FieldInput(Input):
-    """One line. What a field does not use goes on to the screen."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "next", show=False),
-        Binding("down", "move(1)", show=False),
-        Binding("up", "move(-1)", show=False),
-    ]
-
-    def action_take(self) -> None:
-        """The next field."""
-        self.screen.focus_next()
-
-    def action_move(self, step: int) -> None:
-        """The field below or above."""
-        self.screen.focus_next() if step > 0 else self.screen.focus_previous()
 
 
 class Names(Static):
@@ -81,8 +64,8 @@ class PathInput(FieldInput):
         Binding("escape", "close", "leave", key_display="esc"),
     ]
 
-    def __init__(self, owner: _PathOwner, hint: str, name: str) -> None:
-        super().__init__(placeholder=hint, id=f"input-{name}", compact=True, select_on_focus=False)
+    def __init__(self, owner: _PathOwner, field: Field, text: str, cut: str) -> None:
+        super().__init__(f"input-{field.name}", text, cut, field.hint, select=False)
         self._owner = owner
 
     def action_complete(self) -> None:
@@ -141,8 +124,7 @@ class PathField(_PathOwner):
         self._complete_then = False
         self._chosen: int | None = None
         self._asker: asyncio.Task[None] | None = None
-        self.input = PathInput(self, field.hint, field.name)
-        self.input.value = text
+        self.input = PathInput(self, field, text, glyphs.cut)
 
     def compose(self) -> ComposeResult:
         """Top to bottom."""
@@ -292,12 +274,13 @@ class PathField(_PathOwner):
 class SettingField(Horizontal):
     """Label, value, and why it is proposed."""
 
-    def __init__(self, field: Field, glyphs: Glyphs) -> None:
+    def __init__(self, field: Field, text: str, glyphs: Glyphs) -> None:
         wide = bool(field.path) or field.name == "server_args"
         super().__init__(id=f"field-{field.name}", classes="setting-field" + (" -long" if wide else ""))
         self._field = field
         self._glyphs = glyphs
-        self.input = FieldInput(id=f"input-{field.name}", compact=True, select_on_focus=True)
+        self._given = text
+        self.input = FieldInput(f"input-{field.name}", text, glyphs.cut)
 
     def compose(self) -> ComposeResult:
         """Left to right."""
@@ -313,9 +296,10 @@ class SettingField(Horizontal):
     def show(self, text: str, proposal: Proposal | None, own: bool, found: tuple[Finding, ...]) -> None:
         """What counts in it, and why."""
         # Never under somebody's fingers: a space typed behind what is proposed would be gone.
-        if not own and self.input.value != text and not self.input.has_focus:
-            with self.prevent(Input.Changed):
-                self.input.value = text
+        touched = self.input.has_focus and self.input.value != self._given
+        if not own and self.input.value != text and not touched:
+            self.input.put(text)
+            self._given = text
         below = draw.findings(found, self._glyphs, label=False) if found else draw.proposal(proposal, own)
         if self.input.has_focus:
             below = words(self._field.hint, ". ") + below

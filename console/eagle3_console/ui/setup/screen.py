@@ -24,7 +24,8 @@ from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.setup import draw
 from eagle3_console.ui.setup.asking import Asking
-from eagle3_console.ui.setup.fields import FieldInput, PathField, SettingField, Typed
+from eagle3_console.ui.setup.fields import PathField, SettingField, Typed
+from eagle3_console.ui.setup.line import FieldInput
 from eagle3_console.ui.setup.seam import SetupBox
 
 
@@ -79,7 +80,9 @@ class SetupScreen(ModalScreen[Chosen | None]):
             field.name: PathField(at, field, self._draft.texts.get(field.name, ""), box.complete, glyphs)
             for at, field in enumerate(ASKED, 1)
         }
-        self._settings = {field.name: SettingField(field, glyphs) for field in SETTINGS}
+        self._settings = {
+            field.name: SettingField(field, self._draft.texts.get(field.name, ""), glyphs) for field in SETTINGS
+        }
 
     def compose(self) -> ComposeResult:
         """Left: the box and what to extract. Right: proposals, the plan, and saving."""
@@ -102,7 +105,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
                 with Vertical(classes="setup-part", id="setup-save"):
                     with Horizontal():
                         yield Static(words(("Name", "bold")), classes="field-label")
-                        yield FieldInput(id="setup-name", compact=True)
+                        yield FieldInput("setup-name", "", self._glyphs.cut)
                     with Horizontal(id="setup-buttons"):
                         yield Button("Save (ctrl+s)", id="save", compact=True)
                         yield Button("Save and start all (ctrl+r)", id="start", variant="success", compact=True)
@@ -249,8 +252,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
             return
         text = self._box.remembered() or (profile_name(made.plan, self._target) if made.plan.model else "")
         if name.value != text:
-            with name.prevent(Input.Changed):
-                name.value = text
+            name.put(text)
 
     def _show_running(self) -> None:
         line = self.query_one("#setup-running", Static)
