@@ -131,6 +131,8 @@ class Narration:
     text: str
     at: float | None = None
     """Unix seconds; `None`: the time of the last snapshot."""
+    aside: bool = False
+    """For the events alone: it is no part of what is being done now."""
 
 
 @dataclasses.dataclass(frozen=True)

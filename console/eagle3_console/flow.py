@@ -224,6 +224,7 @@ class Flow:
         self._narrate("stopping the server")
         stopped = await self.change("server.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
         self._step("server", "todo", stopped.sentence)
+        self._narrate("the server is stopped" if stopped.stopped else stopped.sentence)
         return stopped
 
     async def _make_way(self, job: JobStatus) -> None:
@@ -264,9 +265,13 @@ class Flow:
 
     async def _watch_server(self) -> None:
         """Ask the box to start our server again when it crashes, where the plan says so; it is asked again for a server
-        that runs already, which changes nothing."""
+        that runs already, which changes nothing and is not told again."""
         if self.plan.watch and not self.plan.server_url:
-            self._narrate(await self.change("server.watch", {"job": None, "on": True}, str))
+            told = (await self.watcher.pull()).server.watched
+            await self.change("server.watch", {"job": None, "on": True}, str)
+            if not told:
+                text = "watched: the box starts this server again if it crashes while extracting"
+                self.emit(Narration(text, time.time(), aside=True))
 
     async def extract_wait(self, job: JobStatus) -> ExtractStatus:
         """Watch an extraction until its job has ended.

@@ -101,10 +101,13 @@ def server_line(server: ServerStatus) -> str:
     return text
 
 
+RESUME = "'extract resume' lets it go on."
+
+
 def extract_line(extract: ExtractStatus) -> str:
     """The extraction in one line: n of N, rates, size, ETA, and what went wrong; while it pauses, why."""
     if extract.state is ExtractState.PAUSED:
-        return f"extract: {extract.stored:,} of {extract.total:,} stored. {extract.sentence}"
+        return f"extract: {extract.stored:,} of {extract.total:,} stored. {extract.sentence}{f' {RESUME}' if extract.held else ''}"
     parts = [
         f"extract: {extract.stored:,} of {extract.total:,} stored",
         f"{extract.samples_per_s:.1f} samples/s",

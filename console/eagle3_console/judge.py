@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from eagle3_console import units
 from eagle3_console.errors import BoxNotFit
 from eagle3_console.plan import Plan
 from eagle3_remote.protocol import Facts, ModelFact, PathFact, PythonFact
@@ -161,7 +162,7 @@ def _model(model: ModelFact, plan: Plan) -> Finding:
     if plan.boundaries and max(plan.boundaries) > model.num_layers:
         sentence = f"Boundary {max(plan.boundaries)} is asked, and {model.path} has {model.num_layers} layers."
         return Finding(FAIL, "model", sentence, f"Boundaries go from 0 to {model.num_layers}.")
-    size = f"{model.weight_files} weight files, {model.weight_bytes / 1e9:.1f} GB"
+    size = f"{model.weight_files} weight files, {units.gb(model.weight_bytes)}"
     return Finding(
         OK,
         "model",
@@ -176,7 +177,7 @@ def _data(data: PathFact) -> Finding:
         return Finding(FAIL, "data", f"{data.path} cannot be read: {data.error}.", "Check --data.")
     if data.is_dir:
         return Finding(OK, "data", f"{data.path}: a folder, read as Arrow or Parquet.")
-    return Finding(OK, "data", f"{data.path}: {data.size / 1e9:.3f} GB.")
+    return Finding(OK, "data", f"{data.path}: {units.gb(data.size)}.")
 
 
 def _directory(name: str, path: PathFact, option: str) -> Finding:

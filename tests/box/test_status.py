@@ -301,3 +301,31 @@ def test_a_port_where_nobody_listens() -> None:
 )
 def test_where_a_server_is_reached(host: str, url: str) -> None:
     assert url_of(host, 1) == url
+
+
+def test_a_start_says_what_the_last_start_of_the_same_model_took(home: Path, release: Path) -> None:
+    """Stand-ins for servers: processes that print a server's lines, those of the first stamped an hour ahead."""
+    ready = (
+        "import time\n"
+        "stamp = time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(time.time() + 3600))\n"
+        "print(f'[{stamp}] The server is fired up and ready to roll!', flush=True)\n"
+    )
+
+    def start(model: str, code: str) -> jobs.Job:
+        message = encode(ServerSpec(model=model, python=sys.executable))
+        job = jobs.start(home, release, jobs.new_id("server"), [sys.executable, "-c", code], {}, message)
+        until(lambda: (code == wait) or jobs.state_of(job) is JobState.FINISHED)
+        return job
+
+    wait = "import time; time.sleep(600)"
+    start("m", ready)
+    start("m", "")
+    start("other", ready.replace("3600", "60"))
+    job = start("m", wait)
+    last = StatusReader(home).server().last_start
+    assert last is not None
+    assert 3590 < last < 3700
+    stopping.stop(job, grace=1)
+    job = start("new", wait)
+    assert StatusReader(home).server().last_start is None
+    stopping.stop(job, grace=1)

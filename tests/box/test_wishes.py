@@ -23,7 +23,7 @@ def test_pause_resume_and_budget_outlive_the_console(release: Path, home: Path) 
         job = jobs.start(home, release, jobs.new_id("extract"), argv, {}, spec)
         report = first.ask(ControlReport, "extract.control", **encode(ExtractWish("pause")))
         assert report.job == job.id
-        assert "'extract resume' goes on" in report.sentence
+        assert "nothing more is sent." in report.sentence
         first.kill()
     assert control.read(str(job.run_dir)) == control.Wishes(paused=True)
     with agent(release, home) as second:

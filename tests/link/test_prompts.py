@@ -94,13 +94,23 @@ def test_a_password_is_not_shown(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize("terminal", ["p.accept_host_key('box:22', 'ED25519', 'SHA256:abc')"], indirect=True)
-@pytest.mark.parametrize(("typed", "answer"), [(b"yes\n", "True"), (b"no\n", "False"), (b"y\nYES\n", "True")])
-def test_a_new_host_key_needs_a_whole_word(terminal: Terminal, typed: bytes, answer: str) -> None:
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [
+        (b"yes\n", "True"),
+        (b"no\n", "False"),
+        (b"y\n", "True"),
+        (b"n\n", "False"),
+        (b"yeah\nYES\n", "True"),
+        (b"\nno\n", "False"),
+    ],
+)
+def test_a_new_host_key_needs_a_clear_answer(terminal: Terminal, typed: bytes, answer: str) -> None:
     terminal.wait_for(b"(yes/no)? ")
     assert b"SHA256:abc" in terminal.shown
     for line in typed.splitlines(True):
         terminal.type(line)
-        if line == b"y\n":
+        if line in (b"yeah\n", b"\n"):
             terminal.wait_for(b"Please type yes or no: ")
     assert terminal.answer() == f"answer: {answer}"
 

@@ -300,3 +300,11 @@ def test_when_a_disk_will_be_full_is_told_only_where_the_run_fills_it_or_where_i
     assert pressure(mount, tiny).full_in is None
     assert pressure(mount, dataclasses.replace(tiny, bytes_total=40 * 10**9)).full_in == 520_000.0
     assert pressure(mount, dataclasses.replace(tiny, bytes_per_s=10**9)).full_in == 78.0
+
+
+@pytest.mark.parametrize(("held", "level"), [("request", "info"), ("failures", "warning"), ("", "warning")])
+def test_a_pause_of_ones_own_is_no_warning(held: str, level: str) -> None:
+    paused = dataclasses.replace(RUNNING, state=ExtractState.PAUSED, sentence="why", held=held)
+    alert = causes(READY, paused)["extract-paused"]
+    assert alert.level == level
+    assert ("p on the screen, or `eagle3-console extract resume`" in alert.cure) is bool(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,15 +13,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textual.content import Content
 
+from eagle3_console import units
 from eagle3_console.alerts import Sample
-from eagle3_console.events import Connection, ConnectionChanged, Event, SnapshotArrived, WorkSeen
+from eagle3_console.events import Connection, ConnectionChanged, Event, Narration, SnapshotArrived, WorkSeen
+from eagle3_console.headless import extract_line
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
+from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines, until_end
+from eagle3_console.ui.possible import label
+from eagle3_console.ui.widgets.key_bar import chosen
 from eagle3_remote.protocol import (
     ArrayStatus,
     ExtractState,
@@ -64,12 +70,58 @@ def text(draw: Callable[[View], list[Content]], *events: Event, width: int = 78,
 
 def test_loading_shows_the_shard_bar_its_rate_and_its_end() -> None:
     shown = text(draw_server, arrived(LOADING))
-    assert "LOADING WEIGHTS  for 4 m 27 s" in shown
+    assert "LOADING WEIGHTS  for 4 m 12 s · up 4 m 27 s" in shown
     assert "31 / 64 shards  8.14s/it  ETA 04:28" in shown
     assert "✓ spawn 3 s" in shown
     assert "▶ weights 31/64 4 m 12 s" in shown
     assert "· kv cache" in shown
     assert "Loading safetensors checkpoint shards" in shown
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_time_beside_a_phase_is_its_own_or_says_that_it_is_not(phase: Phase) -> None:
+    shown = text(draw_server, arrived(dataclasses.replace(READY, phase=phase)), width=100)
+    spans = {span.phase: span.at for span in READY.log.spans}
+    spans[Phase.BUSY] = spans[Phase.READY]
+    began = spans.get(phase)
+    own = re.findall(r"(?:for|serving) ([0-9hms ]+?) ·", shown.splitlines()[0])
+    assert own == ([units.duration(2999.0 - began)] if began else [])
+    assert ("up 49 m 59 s" in shown) is (phase not in (Phase.EXITED, Phase.FAILED))
+
+
+def test_who_waits_for_a_start_is_told_what_the_last_one_took() -> None:
+    assert "the last start took 9 m 12 s" in text(draw_server, arrived(dataclasses.replace(LOADING, last_start=552.0)))
+    assert "last start" not in text(draw_server, arrived(LOADING))
+    assert "last start" not in text(draw_server, arrived(dataclasses.replace(READY, last_start=552.0)))
+
+
+def test_what_is_said_aside_is_in_the_events_alone() -> None:
+    said = [LIVE, Narration("extraction under way", NOW - 2), Narration("watched: so", NOW - 1, aside=True)]
+    assert draw_checklist(view(*said, width=160)).plain.endswith("extraction under way")
+    assert "watched: so" in text(draw_events, *said)
+
+
+@pytest.mark.parametrize(("held", "key"), [("request", True), ("failures", True), ("", False)])
+def test_a_pause_that_a_person_ends_names_the_key_on_the_screen_and_the_command_without_one(
+    held: str, key: bool
+) -> None:
+    paused = dataclasses.replace(RUNNING, state=ExtractState.PAUSED, sentence="Paused: so.", held=held)
+    assert ("Paused: so. p lets it go on." in text(draw_extraction, arrived(READY, paused))) is key
+    assert ("Paused: so. 'extract resume' lets it go on." in extract_line(paused)) is key
+
+
+@pytest.mark.parametrize("width", range(40, 240, 7))
+def test_the_footer_leaves_out_no_key_that_there_is_room_for(width: int) -> None:
+    state = view(*SCENES["finished"]).state
+    most = chosen(KEYS, state, False, 10_000)
+    some = chosen(KEYS, state, False, width)
+    taken = sum(len(f"{key.shown} {label(key, state)}  ") for key in some) - 1
+    left_out = sorted((key for key in most if key not in some), key=lambda key: key.footer)
+    assert taken <= width
+    if left_out:
+        needed = left_out[0]
+        assert taken + len(f"{needed.shown} {label(needed, state)}  ") > width
+        assert all(key.footer <= needed.footer or key.id in ("help", "palette", "detach") for key in some)
 
 
 def test_ready_shows_every_phase_with_its_time() -> None:

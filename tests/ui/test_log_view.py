@@ -151,7 +151,7 @@ async def test_search_goes_to_the_last_match_then_around(app: ConsoleApp) -> Non
         app.log_panel.feed("job", b"ERROR late\n", app.log_panel._next_offset or 0)
         await pilot.pause(0.2)
         assert "match 2 of 4" in title(app)
-        assert "paused, 1 new line " in title(app)
+        assert "standing still, 1 new line " in title(app)
         await pilot.press("y")
         assert app.clipboard == "ERROR here"
         await pilot.press("escape")
@@ -162,7 +162,24 @@ async def test_a_search_without_a_match_says_so(app: ConsoleApp) -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         app.log_panel.feed("job", b"line\n", 0)
         await searching(pilot, app, "no [such")
-        assert "not found: no [such" in title(app)
+        assert "not found: no [such (no regular expression: looked for as it stands)" in title(app)
+        await searching(pilot, app, "such")
+        assert title(app).endswith("not found: such")
+
+
+@pytest.mark.parametrize("tmux", [True, False])
+async def test_in_tmux_a_copy_says_what_to_do_if_it_does_not_arrive(
+    app: ConsoleApp, monkeypatch: pytest.MonkeyPatch, tmux: bool
+) -> None:
+    monkeypatch.setenv("TMUX", "/tmp/tmux-0/default,1,0" if tmux else "")
+    said: list[str] = []
+    app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", b"line\n", 0)
+        await pilot.pause(0.2)
+        await pilot.press("y")
+    assert said[-1].startswith("copied 1 line")
+    assert ("set-clipboard on, or w writes a file" in said[-1]) is tmux
 
 
 async def test_follow_pause_top_and_end(app: ConsoleApp) -> None:
@@ -174,13 +191,13 @@ async def test_follow_pause_top_and_end(app: ConsoleApp) -> None:
         assert shown(app.log_panel.view)[0] == "line 0"
         app.log_panel.feed("job", numbered(500, 214), len(numbered(0, 500)))
         await pilot.pause(0.2)
-        assert "paused, 214 new lines" in title(app)
+        assert "standing still, 214 new lines" in title(app)
         assert shown(app.log_panel.view)[0] == "line 0"
         await pilot.press("G")
         await pilot.pause(0.2)
         assert shown(app.log_panel.view)[-1] == "line 713"
         await pilot.press("f")
-        assert "paused" in title(app)
+        assert "standing still" in title(app)
         await pilot.press("f")
         await pilot.pause()
         assert "following" in title(app)

@@ -20,6 +20,7 @@ FEW = 5
 SHARE_WINDOW = 300.0
 """Seconds over which the share of bad samples is compared with that before."""
 _SHARE = 0.05
+_GOES_ON = "p on the screen, or `eagle3-console extract resume`, lets it go on"
 
 
 def extraction(extract: ExtractStatus | None, history: Sequence[Sample] = ()) -> Iterator[Alert]:
@@ -34,9 +35,13 @@ def extraction(extract: ExtractStatus | None, history: Sequence[Sample] = ()) ->
         yield Alert(0.0, "error", f"extract-failed:{job}", f"extraction failed: {extract.sentence}", cure)
     elif extract.state is ExtractState.STOPPED:
         yield Alert(0.0, "warning", f"extract-stopped:{job}", f"extraction stopped: {stored}", "e resumes it")
+    elif extract.state is ExtractState.PAUSED and extract.held == "request":
+        yield Alert(0.0, "info", f"extract-paused:{job}", "extraction paused on request", _GOES_ON)
     elif extract.state is ExtractState.PAUSED:
         text = f"extraction paused: {extract.sentence}"
-        yield Alert(0.0, "warning", f"extract-paused:{job}", text, "see 1 Server and 3 Box")
+        yield Alert(
+            0.0, "warning", f"extract-paused:{job}", text, _GOES_ON if extract.held else "see 1 Server and 3 Box"
+        )
     elif extract.state is ExtractState.FINISHED and extract.rejected + extract.failed:
         cure = "`eagle3-console report` lists each with its line and reason"
         yield Alert(0.0, "warning", f"extract-bad:{job}", f"extraction finished: {stored}, {bad}", cure)

@@ -6,7 +6,7 @@ import argparse
 
 from eagle3_console.commands.context import open_flow
 from eagle3_console.exit_codes import ExitCode
-from eagle3_console.headless import print_json, print_text
+from eagle3_console.headless import RESUME, print_json, print_text
 from eagle3_remote.protocol import ControlReport, ExtractWish
 
 
@@ -18,7 +18,7 @@ async def steer(args: argparse.Namespace) -> int:
         if args.json:
             print_json(report)
         else:
-            print_text(report.sentence)
+            print_text(f"{report.sentence} {RESUME}" if args.action == "pause" else report.sentence)
         return ExitCode.GOOD
 
 

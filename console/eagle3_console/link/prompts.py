@@ -46,8 +46,8 @@ class TerminalPrompter:
             if answer is None:
                 return False
             word = answer.strip().lower()
-            if word in ("yes", "no"):
-                return word == "yes"
+            if word in ("yes", "y", "no", "n"):
+                return word[0] == "y"
             text, question = "", "Please type yes or no: "
 
     async def password(self, prompt: str) -> str | None:

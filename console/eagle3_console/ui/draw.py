@@ -159,10 +159,11 @@ def draw_checklist(view: View) -> Content:
         return words((f" {glyphs.warning} {connection.sentence}", "bold $text-warning"))
     whole, brief = _steps(view, details=True), _steps(view, details=False)
     line = first_that_fits([whole, brief], view.width)
-    if view.state.notes and view.now - (view.state.notes[-1].at or 0.0) < NOTE_SECONDS:
+    note = next((note for note in reversed(view.state.notes) if not note.aside), None)
+    if note is not None and view.now - (note.at or 0.0) < NOTE_SECONDS:
         room = view.width - line.cell_length - 4
         if room >= 12:
-            line = line + "   " + clip(words((view.state.notes[-1].text, MUTED)), room, glyphs)
+            line = line + "   " + clip(words((note.text, MUTED)), room, glyphs)
     return line
 
 

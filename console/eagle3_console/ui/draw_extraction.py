@@ -9,6 +9,7 @@ from textual.content import Content
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
+from eagle3_console.ui.keys import KEYS
 from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractState, ExtractStatus, TaskState
 
 _STATE_STYLE = {
@@ -18,6 +19,7 @@ _STATE_STYLE = {
     ExtractState.STOPPED: "$text-warning",
     ExtractState.FAILED: "$text-error",
 }
+_PAUSE_KEY = next(key.shown for key in KEYS if key.act == "pause")
 _TASK_STYLE = {
     TaskState.LOST: "$text-error",
     TaskState.FAILED: "$text-error",
@@ -41,7 +43,8 @@ def draw_extraction(view: View) -> list[Content]:
     if extract.state not in EXTRACTING:
         lines += _work(view)
     if extract.state in (ExtractState.FAILED, ExtractState.PAUSED) and extract.sentence:
-        lines += wrap(extract.sentence, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
+        goes_on = f" {_PAUSE_KEY} lets it go on." if extract.held else ""
+        lines += wrap(extract.sentence + goes_on, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
     for group in (_rates(extract), _sizes(extract, view), _counts(extract)):
         lines += flow(group, view.width, gap="  ")
     if extract.state in EXTRACTING:

@@ -81,7 +81,7 @@ def _head(server: ServerStatus, view: View) -> list[Content]:
     }.get(server.phase, "$text-success" if server.phase in SERVING else "$text-accent")
     parts: list[str] = []
     if server.uptime is not None and server.phase not in (Phase.EXITED, Phase.FAILED):
-        parts.append(f"for {units.duration(server.uptime)}")
+        parts += _times(server, server.uptime)
     if server.job is not None and server.job.pid is not None:
         parts.append(f"pid {server.job.pid}")
     if server.job is not None and server.job.rc is not None:
@@ -95,6 +95,19 @@ def _head(server: ServerStatus, view: View) -> list[Content]:
     if not lines:
         return [name]
     return [name + "  " + lines[0], *(Content(" " * (name.cell_length + 2)) + line for line in lines[1:])]
+
+
+def _times(server: ServerStatus, uptime: float) -> list[str]:
+    """How long it is in its phase where the log says when that began, how long it is up, and what is usual for a start."""
+    now = Phase.READY if server.phase in SERVING else server.phase
+    began = next((span.at for span in server.log.spans if span.phase is now), None)
+    own = []
+    if began is not None and began > 0:
+        own = [f"{'serving' if now is Phase.READY else 'for'} {units.duration(uptime - began)}"]
+    usual = []
+    if server.phase in STARTING and server.last_start is not None:
+        usual = [f"the last start took {units.duration(server.last_start)}"]
+    return [*own, f"up {units.duration(uptime)}", *usual]
 
 
 def _shards(server: ServerStatus, view: View) -> Content:

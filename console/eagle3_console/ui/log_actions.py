@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from eagle3_console import units
@@ -97,4 +98,8 @@ class LogActions(ConsoleBase):
             return
         self.copy_to_clipboard(text)
         lines = text.count("\n") + 1
-        self.notify(f"copied {units.number(lines)} line{'s' if lines > 1 else ''}")
+        said = f"copied {units.number(lines)} line{'s' if lines > 1 else ''}"
+        if os.environ.get("TMUX"):  # by default it passes on only what its own programs copy
+            save = next(key.shown for key in self.keys if key.id == "log.save")
+            said += f"; if it does not arrive: tmux set -s set-clipboard on, or {save} writes a file"
+        self.notify(said)

@@ -91,6 +91,15 @@ class LogBuffer:
         return [number for number in range(max(start, self.first), self.end) if pattern.search(self.line(number))]
 
 
+def is_pattern(text: str) -> bool:
+    """Whether it is a regular expression."""
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
 def search_pattern(text: str) -> re.Pattern[str]:
     """A pattern as a person types it: capitals make it exact, and what is no regular expression is taken as it stands."""
     flags = 0 if any(letter.isupper() for letter in text) else re.IGNORECASE

@@ -26,6 +26,8 @@ class Next:
     lane: Lane | None = None
     wait: bool = False
     sentence: str = ""
+    held: str = ""
+    """See `ExtractStatus.held`."""
 
 
 class Dispatcher:

@@ -124,7 +124,7 @@ class ExtractControl(Programs):
             try:
                 if wish.action == "pause":
                     control.pause(place)
-                    text = "pauses: what is in flight is finished, nothing more is sent. 'extract resume' goes on"
+                    text = "pauses: what is in flight is finished, nothing more is sent"
                 elif wish.action == "resume":
                     control.resume(place)
                     text = "goes on"

@@ -161,6 +161,7 @@ class Flow:
             if not now.wait:
                 return
             if now.sentence:
+                self._reporter.held = now.held
                 self._reporter.enter(ExtractState.PAUSED, now.sentence)
             await self._sleep_until_woken()
 
@@ -307,7 +308,7 @@ class Flow:
         if verdict is None:
             return
         if self._plan.spec.on_trouble == "pause":
-            self._steering.pause(f"Paused: {verdict} Or go on with 'extract resume'.")
+            self._steering.pause(f"Paused: {verdict}")
         else:
             self._give_up(verdict)
 

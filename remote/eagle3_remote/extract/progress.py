@@ -49,6 +49,8 @@ class Reporter:
         self.state = ExtractState.PLANNING
         self.sentence = "Reading the input."
         self.counts = Counts()
+        self.held = ""
+        """Of the pause that it is in or was in last."""
         self.total_final = False
         self._lock = threading.Lock()
         self.in_flight = 0
@@ -138,6 +140,7 @@ class Reporter:
             bytes_total=total,
             elapsed=time.monotonic() - self._began,
             cut=counts.cut,
+            held=self.held if self.state is ExtractState.PAUSED else "",
             total_final=self.total_final,
         )
         if self._made is not None:

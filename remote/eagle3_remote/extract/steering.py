@@ -43,9 +43,10 @@ class Steering:
     def held(self, busy: bool) -> Next | None:
         """Nothing is sent; `busy`: samples are under way. `None`: go on."""
         if self._trouble is not None:
-            return Next(wait=True, sentence=self._trouble)
+            return Next(wait=True, sentence=self._trouble, held="failures")
         if not self._wishes.paused:
             return None
         if busy:
-            return Next(wait=True, sentence="Pausing on request: what is in flight is finished, nothing more is sent.")
-        return Next(wait=True, sentence="Paused on request. 'extract resume' goes on.")
+            sentence = "Pausing on request: what is in flight is finished, nothing more is sent."
+            return Next(wait=True, sentence=sentence, held="request")
+        return Next(wait=True, sentence="Paused on request.", held="request")

@@ -149,6 +149,8 @@ class ExtractStatus:
     """Seconds; `None` until the rate is worth a forecast, and while it pauses."""
     cut: int = 0
     """Samples cut at ``max_seq_len``."""
+    held: str = ""
+    """Why it goes on only when a person says so: ``request`` (a person paused it) or ``failures``; empty: by itself."""
     total_final: bool = True
     """Whether the input was read to its end, so that `total`, `tokens_total` and `bytes_total` will not grow."""
     verified: Verified | None = None

@@ -189,6 +189,8 @@ class ServerStatus:
     log: ServerLog = dataclasses.field(default_factory=ServerLog)
     uptime: float | None = None
     """Seconds since the job started."""
+    last_start: float | None = None
+    """Seconds that the last start of this model took until it was ready; `None`: not known, or this one is over."""
     health_ms: float | None = None
     """How long the last good health answer took; `None` when there was none."""
     metrics: ServerMetrics | None = None

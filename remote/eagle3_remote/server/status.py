@@ -13,6 +13,7 @@ from eagle3_remote.extract import verified
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs
 from eagle3_remote.protocol import (
+    STARTING,
     ExtractSpec,
     ExtractState,
     ExtractStatus,
@@ -26,6 +27,7 @@ from eagle3_remote.protocol import (
 )
 from eagle3_remote.server import stuck, watchdog
 from eagle3_remote.server.health import Health, HealthProbe, url_of
+from eagle3_remote.server.laststart import last_start
 from eagle3_remote.server.launch import PlanError, parse_version
 from eagle3_remote.server.signs import SignReader
 from eagle3_remote.serverlog import LogState, local_seconds, view
@@ -68,6 +70,8 @@ class StatusReader:
         self._home = home
         self._lock = threading.Lock()
         self._tails: dict[str, LogTail] = {}
+        self._last_start: dict[str, float | None] = {}
+        """By the job that starts; looked up once for each."""
         # A server that is started again keeps its job's id: what the last one answered says nothing of this one.
         self._probes: dict[tuple[str, identity.Identity | None], HealthProbe] = {}
         self._signs: dict[tuple[str, identity.Identity | None], SignReader] = {}
@@ -104,6 +108,7 @@ class StatusReader:
             argv=tuple(job.spec.get("argv", ())),
             log=log,
             uptime=identity.age(leader) if alive and leader is not None else None,
+            last_start=self._usual(job) if phase in STARTING else None,
             health_ms=health.ms if health.ok else None,
             watched=watchdog.watched(job),
             restarts=kept.restarts,
@@ -113,6 +118,12 @@ class StatusReader:
         """The extraction that runs, else the last one; `None` when there never was one."""
         job = jobs.newest(self._home, "extract")
         return None if job is None else with_verified(extract_status(job))
+
+    def _usual(self, job: jobs.Job) -> float | None:
+        with self._lock:
+            if job.id not in self._last_start:
+                self._last_start = {job.id: last_start(self._home, job)}
+            return self._last_start[job.id]
 
     def _fold(self, job: jobs.Job) -> LogState:
         with self._lock:

@@ -71,10 +71,10 @@ def chosen(keys: Sequence[Key], state: ConsoleState, readonly: bool, width: int)
 
 
 def _ever_fewer(keys: Sequence[Key]) -> list[list[Key]]:
-    choices = [[key for key in keys if key.footer <= most] for most in (3, 2, 1)]
-    rest = [key for key in choices[-1] if key.id not in _LAST]
-    last = [key for key in choices[-1] if key.id in _LAST]
-    return [*choices, *([*rest[:count], *last] for count in range(len(rest) - 1, 0, -1))]
+    """All, then without one after the other: the least needed first, of those equally needed the last of the table."""
+    least_needed = sorted((key for key in reversed(keys) if key.id not in _LAST), key=lambda key: -key.footer)
+    dropped = [{key.id for key in least_needed[:count]} for count in range(len(least_needed) + 1)]
+    return [[key for key in keys if key.id not in left_out] for left_out in dropped]
 
 
 def _item(key: Key, state: ConsoleState) -> Content:

@@ -12,7 +12,7 @@ from textual.widgets import Input
 from eagle3_console import units
 from eagle3_console.loglines import Level, Sieve, line_of_cause, ranks_in
 from eagle3_console.ui.draw import words
-from eagle3_console.ui.log_buffer import LogBuffer, search_pattern
+from eagle3_console.ui.log_buffer import LogBuffer, is_pattern, search_pattern
 from eagle3_console.ui.widgets.log_view import LogView
 from eagle3_remote.protocol import PhaseSpan, ServerLog
 
@@ -202,7 +202,7 @@ class LogPanel(Vertical):
             parts.append("following")
         else:
             lines = "line" if view.new_lines == 1 else "lines"
-            parts.append(f"paused, {units.number(view.new_lines)} new {lines} (f follows)")
+            parts.append(f"standing still, {units.number(view.new_lines)} new {lines} (f follows)")
         if not self._sieve.open:
             only = self._sieve.rank or "all ranks"
             level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
@@ -211,7 +211,8 @@ class LogPanel(Vertical):
             matching = f", with {self._sieve.pattern.pattern}" if self._sieve.pattern is not None else ""
             parts.append(f"{only}{level}{phase}{matching}: {count} (K, L, P, &)")
         if self._not_found:
-            parts.append(f"not found: {self._not_found}")
+            literal = "" if is_pattern(self._not_found) else " (no regular expression: looked for as it stands)"
+            parts.append(f"not found: {self._not_found}{literal}")
         elif view.searching:
             found = view.matches()
             place = found.index(view.current) + 1 if view.current in found else 0
