@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from eagle3_console import release, starting
 from eagle3_console.agent import AgentClient
-from eagle3_console.errors import AgentFault, BoxNotFit, ConsoleError
+from eagle3_console.errors import AgentFault, AgentSilent, BoxNotFit, BoxRefused, ConsoleError
 from eagle3_console.link.base import Completed, Link
 from eagle3_console.link.errors import LinkError, LinkLost
 from eagle3_remote import protocol
@@ -24,6 +24,8 @@ T = TypeVar("T")
 Dial = Callable[[], Awaitable[Link]]
 
 _BOOTSTRAP_NEEDS = 10
+_TIDY_WAIT = 10.0
+"""Seconds that removing unused releases may hold up the first answer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +179,9 @@ class Session:
             if self._sent and not self.readonly:
                 self._sent = False
                 assert self._agent is not None
-                await self._agent.call("releases.clean", {}, list)
+                # Tidying is done by the next deploy as well; on a box of many processes and jobs it takes its time.
+                with contextlib.suppress(AgentFault, AgentSilent, BoxRefused):
+                    await self._agent.call("releases.clean", {}, list, wait=_TIDY_WAIT)
             return first is not None
 
     async def _start(self, release_path: str, first: tuple[str, Any] | None) -> bool:
