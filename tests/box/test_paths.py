@@ -272,6 +272,15 @@ def test_an_output(box: AgentProcess, user: Path) -> None:
     theirs = box.ask(Looked, "path.look", out="~/theirs").out
     assert theirs is not None
     assert theirs.foreign == "data-00000-of-00001.arrow"
+    (user / "made" / ".eagle3").mkdir(parents=True)
+    (user / "made" / ".eagle3" / "journal.sqlite3").touch()
+    for name in ("hidden_states", "hidden_states/new", ".eagle3/new"):
+        inside = box.ask(Looked, "path.look", out=f"~/made/{name}").out
+        assert inside is not None
+        assert f"among the files of the dataset {user / 'made'}" in inside.error
+    beside = box.ask(Looked, "path.look", out="~/made/new").out
+    assert beside is not None
+    assert beside.error == ""
     locked = user / "locked"
     locked.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     mine = box.ask(Looked, "path.look", out="~/locked/new").out

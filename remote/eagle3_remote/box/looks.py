@@ -211,6 +211,8 @@ def out_look(path: str, model: ModelLook | None) -> OutLook:
         inodes=room.f_favail if room.f_files else None,
         error=fact["error"],
     )
+    if (above := place.among_states(path)) is not None:
+        return dataclasses.replace(look, error=f"it lies among the files of the dataset {above}: choose another folder")
     if not look.is_dir:
         return look
     try:

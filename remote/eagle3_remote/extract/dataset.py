@@ -87,6 +87,8 @@ def prepare(root: str) -> Dataset:
         raise ExtractionError(
             f"The output's parent directory {parent} does not exist: make it or choose another --out."
         )
+    if (above := place.among_states(root)) is not None:
+        raise ExtractionError(f"{root} lies among the files of the dataset {above}: choose another output directory.")
     if os.path.isdir(root) and (name := place.foreign(root)) is not None:
         raise ExtractionError(
             f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."

@@ -24,6 +24,17 @@ def foreign(root: str) -> str | None:
     return None
 
 
+def among_states(root: str) -> str | None:
+    """The dataset among whose states or own files a directory lies or would lie: nothing else may be made there."""
+    folder = os.path.abspath(root)
+    while (above := os.path.dirname(folder)) != folder:
+        name = os.path.basename(folder)
+        if name in (STATES, HIDDEN) and os.path.exists(os.path.join(above, JOURNAL)):
+            return above
+        folder = above
+    return None
+
+
 def _only_begun(root: str) -> bool:
     """Whether an extraction of ours made the directories and was killed before its journal; ``.eagle3`` is made first."""
     return os.path.isdir(os.path.join(root, HIDDEN)) and not os.listdir(os.path.join(root, STATES))
