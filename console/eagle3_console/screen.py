@@ -28,9 +28,7 @@ async def open_fleet(
     from eagle3_console.ui.fleet import FleetApp
 
     app = FleetApp(boxes, settings, readonly=readonly)
-    await app.run_async(mouse=settings.mouse)
-    await app.notifier.close()
-    return app.return_code or 0
+    return await app.stay(settings.mouse)
 
 
 async def open_screen(
@@ -69,6 +67,4 @@ async def open_screen(
     app = ConsoleApp(
         controller, session.where, settings, readonly=readonly, ends_with_us=demo is not None, recorder=recorder
     )
-    await app.run_async(mouse=settings.mouse)
-    await app.notifier.close()
-    return app.return_code or 0
+    return await app.stay(settings.mouse)

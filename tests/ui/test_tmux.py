@@ -66,3 +66,14 @@ def test_a_pane_of_tmux_is_given_back(tmux: Tmux, end: str) -> None:
     assert [tmux.format(name) for name in ("alternate_on", "mouse_any_flag", "cursor_flag")] == ["0", "0", "1"]
     tmux("send-keys", "-l", "echo typed-$((20+3))\n")
     tmux.until(lambda: tmux.shows("typed-23"))
+
+
+def test_a_pane_that_changes_its_size_is_drawn_anew(tmux: Tmux) -> None:
+    tmux("send-keys", "-l", f"{sys.executable} -m eagle3_console replay --at 3:30 --speed 0.5\n")
+    tmux.until(lambda: tmux.shows("samples/s now"))
+    for columns, rows, seen in ((200, 60, "kv 3,354,142 tokens"), (50, 12, "hidden"), (120, 35, "╭─ 5 Events")):
+        tmux("resize-window", "-x", str(columns), "-y", str(rows))
+        tmux.until(lambda seen=seen: tmux.shows(seen))  # type: ignore[misc]
+        assert max(len(line) for line in tmux("capture-pane", "-p").splitlines()) > columns - 12
+    tmux("send-keys", "q")
+    tmux.until(lambda: tmux.shows("Left the recording"))

@@ -29,8 +29,7 @@ async def replay(args: argparse.Namespace) -> int:
     app = ReplayApp(
         player, settings, args.file, speed=args.speed or (1.0 if args.file else demonstration.SPEED), at=args.at
     )
-    await app.run_async(mouse=settings.mouse)
-    return app.return_code or ExitCode.GOOD
+    return await app.stay(settings.mouse)
 
 
 def _open(file: str) -> Player:

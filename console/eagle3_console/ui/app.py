@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +76,15 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
         for theme in themes.OWN:
             self.register_theme(theme)
         self.theme = settings.theme
+
+    async def stay(self, mouse: bool) -> int:
+        """Run until the person leaves; gives the exit code."""
+        # A shell may export them, and Textual asks them before the terminal: the size would be fixed for good.
+        for name in ("COLUMNS", "LINES"):
+            os.environ.pop(name, None)
+        await self.run_async(mouse=mouse)
+        await self.notifier.close()
+        return self.return_code or 0
 
     def get_default_screen(self) -> Screen[None]:
         """The dashboard."""
