@@ -50,6 +50,7 @@ class Asking:
         self._first_port = first_port
         self._asked: dict[str, tuple[str, ...]] = {}
         self._launch_for: Plan | None = None
+        self._line_asked: asyncio.Task[LaunchPlan] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._troubles: dict[str, str] = {}
 
@@ -86,6 +87,8 @@ class Asking:
         """Ask no more."""
         for name in list(self._tasks):
             self._stop(name)
+        if self._line_asked is not None:
+            self._line_asked.cancel()
 
     def waits_for_line(self) -> bool:
         """Whether the launch line was asked for and is not there yet."""
@@ -149,8 +152,15 @@ class Asking:
                 return await self._box.out(texts[0], texts[1])
 
     async def _line(self, plan: Plan) -> None:
+        # The box loads SGLang for each, and does so to the end: one at a time, and of what was typed meanwhile the last.
+        while self._line_asked is not None and not self._line_asked.done():
+            await asyncio.wait([self._line_asked])
+        if self._launch_for != plan:
+            return
+        self._line_asked = asyncio.create_task(self._box.launch(plan), name="set-up: the launch line")
+        self._line_asked.add_done_callback(lambda asked: asked.cancelled() or asked.exception())
         try:
-            line, fault = await self._box.launch(plan), ""
+            line, fault = await asyncio.shield(self._line_asked), ""
         except (LinkError, AgentSilent):
             raise
         except ConsoleError as error:
