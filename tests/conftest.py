@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,24 @@ def _plain_environment() -> None:
     """What happens to be set where the tests run must not decide what they show."""
     for name in _MEDDLING:
         os.environ.pop(name, None)
+
+
+@pytest.fixture(autouse=True)
+def _process_stays_as_it_was() -> Iterator[None]:
+    """What a test changes in this process and leaves so decides what every later test's children do: an ``EAGLE3_HOME``
+    that one test left behind kept later ones from finding their own servers."""
+    before = _process()
+    yield
+    after = _process()
+    assert after == before, {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+
+
+def _process() -> dict[str, object]:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    umask = os.umask(0o077)
+    os.umask(umask)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    return {"environment": environment, "folder": os.getcwd(), "umask": umask, "handlers": handlers}
 
 
 @pytest.fixture(scope="session")

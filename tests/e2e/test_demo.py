@@ -17,9 +17,11 @@ BOUNDARIES = "2,4,5"
 """What 8 layers give by default: 2, N//2, N-3."""
 
 
-def run_demo(*words: str) -> subprocess.CompletedProcess[str]:
+def run_demo(scratch: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    scratch.mkdir()
     argv = ["make", "--no-print-directory", "demo", f"ARGS=--headless --samples {SAMPLES} --json {' '.join(words)}"]
     env = {key: value for key, value in os.environ.items() if key not in ("MAKEFLAGS", "MAKELEVEL")}
+    env["TMPDIR"] = str(scratch)
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=800, check=False)
 
 
@@ -34,7 +36,9 @@ def demo(
     """A finished demo in float32: its kept directory, its SGLang version, its report."""
     version, arch = request.param
     keep = tmp_path_factory.mktemp("demo") / "kept"
-    done = run_demo("--dtype", "float32", "--arch", arch, "--sglang", version, "--keep", str(keep))
+    done = run_demo(
+        keep.with_name("scratch"), "--dtype", "float32", "--arch", arch, "--sglang", version, "--keep", str(keep)
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return keep, version, json.loads(done.stdout)
 
@@ -77,8 +81,8 @@ def test_every_row_equals_hugging_face(demo: tuple[Path, str, dict[str, object]]
 def test_nothing_is_left_running(demo: tuple[Path, str, dict[str, object]]) -> None:
     keep, _, _ = demo
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if _readable(path)]
-    assert not [command for command in commands if str(keep).encode() in command]
-    assert not list(Path("/tmp").glob("eagle3-demo-*"))
+    assert not [command for command in commands if str(keep.parent).encode() in command]
+    assert not list(keep.with_name("scratch").glob("eagle3-demo-*"))
 
 
 def _readable(path: Path) -> bool:

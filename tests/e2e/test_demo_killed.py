@@ -26,7 +26,8 @@ def living(marker: str) -> list[int]:
 
 
 def test_killed_in_the_middle(tmp_path: Path, bed: install.TestBed) -> None:
-    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    # who has a box folder of their own on this machine keeps it: the demo's server is not looked for there
+    env = {**os.environ, "TMPDIR": str(tmp_path), "EAGLE3_HOME": str(tmp_path / "theirs")}
     argv = [sys.executable, "-m", "eagle3_console", "demo", "--headless", "--arch", "llama", "--sglang", bed.version]
     with subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
@@ -40,3 +41,4 @@ def test_killed_in_the_middle(tmp_path: Path, bed: install.TestBed) -> None:
     while living(str(scratch)) or scratch.exists():
         assert time.monotonic() < deadline, living(str(scratch))
         time.sleep(0.5)
+    assert not (tmp_path / "theirs").exists()

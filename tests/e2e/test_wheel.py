@@ -94,5 +94,5 @@ def test_installed_console_can_upload_its_box_side(venv: Path, tmp_path: Path) -
 def test_installed_console_shows_a_real_run_without_a_box(venv: Path) -> None:
     told = subprocess.run([venv / "eagle3-console", "replay"], capture_output=True, text=True, timeout=60)
     assert told.returncode == 0, told.stderr
-    assert "recorded: the demo: real SGLang " in told.stderr
-    assert " 64 of 64 stored" in told.stderr
+    assert "recorded: SGLang 0.5.17 on one H200, " in told.stderr
+    assert "extract: done: Finished: 1499 stored, 1 rejected, 0 failed." in told.stderr

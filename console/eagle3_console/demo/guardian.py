@@ -30,7 +30,8 @@ def stop_jobs(home: Path, python: str) -> None:
         [python, "-I", "-c", _START, str(releases[-1].parent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, "HOME": str(home)},
+        # an EAGLE3_HOME of the person's own names another box folder
+        env={**os.environ, "HOME": str(home), "EAGLE3_HOME": str(home / ".eagle3-console")},
         text=True,
     )
     assert agent.stdin is not None
