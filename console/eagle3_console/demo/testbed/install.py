@@ -97,6 +97,8 @@ def _test_bed(version: str, home: Path) -> TestBed:
     flags = "--device cpu --grammar-backend none --chunked-prefill-size 256"
     # without a bound 0.5.9 takes half of the machine's memory for its KV cache
     flags += " --max-total-tokens 16384 --max-running-requests 32"
+    # else its scheduler spins on a whole core while nothing is asked
+    flags += " --sleep-on-idle"
     args = tuple(flags.split())
     return TestBed(home / "bin" / "python", STUBS, version, env, args)
 
