@@ -21,7 +21,7 @@ FIRST_CALLS = ("snapshot", "path.complete", "path.look", "jobs.list", "jobs.reco
 _SEARCH = """
 try() {
   [ -n "$1" ] && [ -x "$1" ] || return 1
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 || return 1
+  "$1" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 || return 1
   found "$1"
 }
 try "$1"

@@ -3,7 +3,8 @@
 A real sshd on this machine, on loopback and behind a proxy that adds 200 ms to every round trip; on the box a server job
 with a log of a gigabyte, ten finished runs, and an extraction under way with a journal of 100,000 samples. Measured is
 from nothing (no connection) to the first snapshot, each time with a new connection and a new agent, and the same divided
-by the added latency: how many round trips one after another that takes.
+by the added latency: how many round trips one after another that takes. The account's login shell, which reads its files
+before our command, is in it; what that takes alone is printed too.
 
 The server is a stand-in: it writes the log of a real one, extended by the lines of a long extraction, and answers 200.
 """
@@ -205,6 +206,18 @@ async def attach(one: Session) -> tuple[float, float, Snapshot]:
     return arrived[0][0] - began, logged_in - began, arrived[0][1]
 
 
+async def login_shell(one: Session, tries: int) -> float:
+    """The median of the seconds that the account's login shell takes to come to a command and back."""
+    await one.connect()
+    found = []
+    for _ in range(tries):
+        began = time.perf_counter()
+        await one.link.run("exit 0", timeout=60)
+        found.append(time.perf_counter() - began)
+    await one.drop()
+    return statistics.median(found)
+
+
 async def measure(box: SshdBox, home: Path, folder: Path, round_trip: float, tries: int) -> float:
     """The median of several."""
     async with contextlib.AsyncExitStack() as stack:
@@ -237,6 +250,8 @@ async def bench(megabytes: int, tries: int) -> None:
             with box_folder(home, Path(deployed.path), megabytes):
                 seconds, _, _ = await attach(session(box, home, box.port, folder))
                 sys.stdout.write(f"the first attach after the log was written: {seconds:.2f} s\n")
+                shell = await login_shell(session(box, home, box.port, folder), tries)
+                sys.stdout.write(f"the login shell of this account, for a command that does nothing: {shell:.2f} s\n")
                 near = await measure(box, home, folder, 0.0, tries)
                 far = await measure(box, home, folder, ROUND_TRIP, tries)
                 sys.stdout.write(f"round trips one after another: {(far - near) / ROUND_TRIP:.1f}\n")

@@ -272,3 +272,35 @@ async def test_questions_of_the_server(asking: str) -> None:
     assert person.asked == [("challenge", "Two factors", "From your phone", "Password: ", "Code: ")] * 2
     with pytest.raises(LoginRefused, match="keyboard-interactive \\(no answer\\)"):
         await connect(parse(asking), options, RefusingPrompter())
+
+
+def offers(box: SshdBox) -> list[str]:
+    """What the box says of the keys that were offered: ``Postponed`` for a question, ``Accepted`` or ``Failed`` for a signature."""
+    said = box.log.read_text(errors="replace").splitlines()
+    return [line.split()[0] for line in said if " publickey for " in line]
+
+
+async def test_a_key_that_bothers_nobody_signs_without_a_question_before(box: SshdBox, tmp_path: Path) -> None:
+    before = len(offers(box))
+    assert await whoami(box.address, options_for(box)) == box.user
+    assert offers(box)[before:] == ["Accepted"]
+    with running_sshd(box.user, tmp_path / "other") as other:
+        before, keys = len(offers(box)), (other.identity_file, box.identity_file)
+        assert await whoami(box.address, options_for(box, identity_files=keys)) == box.user
+    assert offers(box)[before:] == ["Failed", "Accepted"]
+
+
+async def test_a_key_that_somebody_has_to_be_asked_for_is_offered_first(box: SshdBox, tmp_path: Path) -> None:
+    before = len(offers(box))
+    key = locked_copy(box, tmp_path / "key")
+    with running_sshd(box.user, tmp_path / "other") as other:  # an open key before it changes nothing
+        keys = (other.identity_file, key)
+        assert await whoami(box.address, options_for(box, identity_files=keys), Person(passphrases=[PASSPHRASE]))
+    assert offers(box)[before:] == ["Failed", "Postponed", "Accepted"]
+    before = len(offers(box))
+    with agent(tmp_path) as socket:  # an agent may ask its owner for each signature
+        add(socket, box.identity_file)
+        config = tmp_path / "config"
+        config.write_text(f"IdentityAgent {socket}\n")
+        assert await whoami(box.address, options_for(box, identity_files=(), config_files=(config,))) == box.user
+    assert offers(box)[before:] == ["Postponed", "Accepted"]

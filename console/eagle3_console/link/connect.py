@@ -9,6 +9,7 @@ from typing import Any
 
 import asyncssh
 
+from eagle3_console.link import unasked
 from eagle3_console.link.base import Prompter
 from eagle3_console.link.errors import ConfigError
 from eagle3_console.link.failures import Attempt, translate
@@ -51,6 +52,7 @@ async def connect(target: Target, options: SshOptions, prompter: Prompter) -> Ss
         LinkError: one of `eagle3_console.link.errors`, with a sentence for a person. Nothing stays open.
     """
     require_usable(options.identity_files)
+    unasked.install()
     password = None if options.password_file is None else read_password(options.password_file)
     return await _Dialler(options, prompter, password).dial(target)
 

@@ -68,7 +68,11 @@ class KeyRing:
         self._agent_keys = 0
         self._agent_note = ""
         self._files: dict[Path, str] = {}
+        self._open: set[Path] = set()
+        """Those without a passphrase."""
         self._asking: asyncio.Task[object] | None = None
+        self.unasked = False
+        """Whether the key that `next` gave last signs without a passphrase, a touch or anybody's consent."""
 
     @property
     def tried(self) -> tuple[str, ...]:
@@ -105,6 +109,7 @@ class KeyRing:
                 if pair.public_data not in seen:
                     self._files.setdefault(path, "")
                     seen.add(pair.public_data)
+                    self.unasked = path in self._open and not pair.algorithm.startswith(b"sk-")
                     yield pair
 
     async def _from_agent(self) -> Sequence[asyncssh.SSHKeyPair]:
@@ -126,7 +131,10 @@ class KeyRing:
         loop = asyncio.get_running_loop()
         try:
             data = await asyncio.to_thread(path.read_bytes)
-            if _is_encrypted(data) and _public_data(path) is None:
+            encrypted = _is_encrypted(data)
+            if not encrypted:
+                self._open.add(path)
+            if encrypted and _public_data(path) is None:
                 self._files[path] = ""
                 passphrase = await self._ask(str(path))  # only the private half could tell whether the box wants it
                 return asyncssh.load_keypairs(asyncssh.import_private_key(data, passphrase))

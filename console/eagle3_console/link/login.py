@@ -79,6 +79,8 @@ class Login(asyncssh.SSHClient):
         self._offered: tuple[str, ...] = ()
         self._asking: asyncio.Task[Any] | None = None
         self.authenticating = asyncio.Event()
+        self.signs_unasked = False
+        """See `unasked`."""
         self.lost: Exception | None = None
         """Why the connection ended; `None` while it stands and after a clean end."""
 
@@ -119,7 +121,9 @@ class Login(asyncssh.SSHClient):
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
         self._note_offer()
-        return await self._keys.next()
+        key = await self._keys.next()
+        self.signs_unasked = self._keys.unasked
+        return key
 
     async def password_auth_requested(self) -> str | None:
         self._note_offer()
