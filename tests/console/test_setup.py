@@ -17,8 +17,8 @@ from eagle3_console.plan import Plan
 from eagle3_console.profiles import hosts, write
 from eagle3_console.profiles.profile import parse
 from eagle3_console.setup import arithmetic
-from eagle3_console.setup.assess import Assessment, assess, changes_after_restart, next_step, profile_name, sizes
-from eagle3_console.setup.draft import Draft, Seen, from_plan, value_of
+from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name, sizes
+from eagle3_console.setup.draft import FIELDS, Draft, Seen, from_plan, value_of
 from eagle3_remote.extract import space
 from eagle3_remote.protocol import (
     DataLook,
@@ -325,7 +325,10 @@ def test_a_dataset_that_is_continued_gives_its_own_settings_and_takes_less_room(
     assert (one.plan.boundaries, one.plan.final, one.plan.max_seq_len) == ((3, 31, 59), "post", 4096)
     assert "about 6,000 files" in said(one, OK)
     other = made(DRAFT.typed("boundaries", "2,30,58"), out=out)
-    assert "begun there with boundaries 3,31,59" in said(other, FAIL)
+    assert "begun with 3,31,59, not 2,30,58" in said(other, FAIL)
+    assert "begun there with other settings" in said(other, WARN)
+    unknown = made(out=dataclasses.replace(out, dataset=dataclasses.replace(begun, data="")), data=None)
+    assert not unknown.failures, "how long its samples may be is not known before the data are looked at"
 
 
 def test_a_port_that_is_taken() -> None:
@@ -345,12 +348,64 @@ def test_the_next_step_leads_from_the_first_field_to_the_start() -> None:
     ):
         draft = draft.typed(name, DRAFT.texts[name]) if name else draft
         seen = dataclasses.replace(seen, **look)
-        steps.append(next_step(assess(draft, seen), draft))
+        steps.append(next_step(assess(draft, seen)))
     for step, words in zip(
         steps, ("Type into Model", "Type into Data", "Type into Output", "ctrl+r saves and starts"), strict=True
     ):
         assert words in step
-    assert "One moment" in next_step(assess(DRAFT, Seen()), DRAFT)
+    assert "One moment" in next_step(assess(DRAFT, Seen()))
+
+
+BEGUN_OUT = dataclasses.replace(OUT, exists=True, is_dir=True, dataset=BEGUN)
+FEW = dataclasses.replace(MODEL, fact=dataclasses.replace(MODEL.fact, num_layers=4), boundaries=())
+HUGE = dataclasses.replace(MODEL, fact=dataclasses.replace(MODEL.fact, weight_bytes=2 * 10**12))
+
+
+@pytest.mark.parametrize(
+    ("field", "typed", "seen"),
+    [
+        ("model", {"model": "/m/none"}, {"model": dataclasses.replace(MODEL, missing=("a",), missing_count=1)}),
+        ("data", {}, {"data": dataclasses.replace(DATA, error="it is empty")}),
+        ("out", {}, {"out": dataclasses.replace(OUT, parent_exists=False)}),
+        ("out", {"out": "", "tp": "3"}, {}),
+        ("python", {"python": "/p"}, {"facts": facts(GPUS, 504 * 10**9, PythonFact("/p", "--python", "3.11.1"))}),
+        ("boundaries", {"boundaries": "2,x"}, {}),
+        ("boundaries", {"boundaries": "2,30,99"}, {}),
+        ("boundaries", {}, {"model": FEW}),
+        ("boundaries", {"boundaries": "3,31,59"}, {"out": BEGUN_OUT}),
+        ("final", {"final": "post", "tp": "3"}, {"out": BEGUN_OUT}),
+        ("max_seq_len", {"max_seq_len": "2000"}, {"out": BEGUN_OUT}),
+        ("tp", {"tp": "3"}, {}),
+        ("tp", {"tp": "16"}, {}),
+        ("tp", {}, {"model": HUGE}),
+        ("dump_dir", {"dump_dir": "auto"}, {"facts": facts(GPUS, 100 << 20)}),
+        ("port", {}, {"box": dataclasses.replace(BOX, port=PortFact(30000, False, "pid 7"))}),
+        ("server_args", {"server_args": "triton"}, {}),
+        ("", {}, {"out": dataclasses.replace(OUT, inodes=10)}),
+        ("", {}, {}),
+    ],
+)
+def test_a_refusal_leads_to_the_field_at_fault(field: str, typed: dict[str, str], seen: dict[str, object]) -> None:
+    draft = DRAFT
+    for name, text in typed.items():
+        draft = draft.typed(name, text)
+    one = made(draft, **seen)
+    assert at_fault(one) == field, one.failures
+    if field:
+        assert FIELDS[field].label in next_step(one)
+    for name, found in one.fields.items():
+        if name != field and name != "tp":
+            assert FAIL not in {each.level for each in found}, (name, found)
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [("hidden", True), ("~/hidden", True), ("./a/../hidden", True), ("/root/hidden", False)]
+)
+def test_a_path_that_is_not_absolute_says_where_it_lies(typed: str, shown: bool) -> None:
+    out = dataclasses.replace(OUT, path="/root/hidden")
+    one = made(DRAFT.typed("out", typed), out=out)
+    assert ("this is /root/hidden" in said(one, OK)) is shown
+    assert one.plan.out == "/root/hidden"
 
 
 def test_what_a_running_server_keeps_until_its_restart() -> None:

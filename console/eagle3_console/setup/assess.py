@@ -63,7 +63,7 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
     plan = dataclasses.replace(
         base, **{**blank, **known}, server_env={**base.server_env, **draft.env}, said=frozenset(said)
     )
-    fields = {**_fields(seen, plan), **wrong}
+    fields = {**_fields(seen, plan, texts), **wrong}
     box = verdicts.of_box(seen.facts, seen.box, plan) if seen.facts is not None else ()
     if seen.trouble:
         box = (Finding(FAIL, "box", seen.trouble), *box)
@@ -74,7 +74,7 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
 
 
 def _absolute(name: str, seen: Seen, typed: str) -> str:
-    """The path as the box writes it, where it has looked at it: without ``~``."""
+    """The path as the box writes it, where it has looked at it: without ``~``, and from ``/`` on."""
     looked = {
         "model": seen.model.fact.path if seen.model is not None else "",
         "data": seen.data.path if seen.data is not None else "",
@@ -83,14 +83,24 @@ def _absolute(name: str, seen: Seen, typed: str) -> str:
     return looked or typed
 
 
-def _fields(seen: Seen, plan: Plan) -> dict[str, tuple[Finding, ...]]:
+def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str]) -> dict[str, tuple[Finding, ...]]:
     found: dict[str, tuple[Finding, ...]] = {}
     if seen.model is not None:
-        found["model"] = verdicts.of_model(seen.model, seen.facts, plan)
+        found["model"] = verdicts.of_model(seen.model, plan)
+    if seen.model is not None and not any(one.what == "model" and one.level == FAIL for one in found["model"]):
+        found["boundaries"] = verdicts.of_boundaries(seen.model, plan)
+        found["tp"] = verdicts.of_tp(seen.model, seen.facts, plan)
     if seen.data is not None:
         found["data"] = verdicts.of_data(seen.data, seen.model)
     if seen.out is not None:
         found["out"] = verdicts.of_output(seen.out, plan)
+        if not any(one.level == FAIL for one in found["out"]):
+            for name, finding in verdicts.differing(seen.out, plan).items():
+                if texts[name]:  # else its proposal, what the dataset has, is not known yet
+                    found[name] = (*found.get(name, ()), finding)
+    for name in found.keys() & {"model", "data", "out"}:
+        if not texts[name].startswith("/"):
+            found[name] += (Finding(OK, "on the box", f"this is {_absolute(name, seen, texts[name])}"),)
     port = seen.box.port if seen.box is not None else None
     if port is not None and port.port == plan.port and not port.free and not port.job:
         found["port"] = (Finding(FAIL, "Port", f"{port.port} is taken by {port.holder}.", "Choose another one."),)
@@ -160,7 +170,7 @@ def _dump(seen: Seen, made: arithmetic.Amount, plan: Plan) -> list[Finding]:
     if longest <= seen.facts.shm_free:
         return []
     text = f"/dev/shm has {units.gb_and_gib(seen.facts.shm_free)} free, the longest sample takes {units.gb_and_gib(longest)}."
-    return [Finding(FAIL, "dumps", text, "Name a folder on a fast disk in the field Dumps.")]
+    return [Finding(FAIL, FIELDS["dump_dir"].label, text, "Name a folder on a fast disk in the field Dumps.")]
 
 
 def _time(seen: Seen, made: arithmetic.Amount) -> Finding:
@@ -171,13 +181,29 @@ def _time(seen: Seen, made: arithmetic.Amount) -> Finding:
     return Finding(OK, "time", "not measured yet: known a minute after the extraction has started")
 
 
-def next_step(made: Assessment, draft: Draft) -> str:
+def at_fault(made: Assessment) -> str:
+    """The first field, in the order of the screen, that is empty or stands against a start; empty: none does."""
+    named = {one.what for one in (*made.box, *made.forecast) if one.level == FAIL}
+    for name, field in FIELDS.items():
+        if field in ASKED and not made.texts[name]:
+            return name
+        if field.label in named or any(one.level == FAIL for one in made.fields.get(name, ())):
+            return name
+    return ""
+
+
+def next_step(made: Assessment) -> str:
     """One sentence: what to do now."""
-    for field in ASKED:
-        if not made.texts[field.name]:
+    name = at_fault(made)
+    field = FIELDS.get(name)
+    if field in ASKED:
+        if not made.texts[name]:
             return f"Type into {field.label}: {field.hint}. tab completes, down chooses."
-        if any(one.level == FAIL for one in made.fields.get(field.name, ())):
-            return f"{field.label} will not do yet: see the line below it."
+        return f"{field.label} will not do yet: see the line below it."
+    if field is not None and name in made.fields:
+        one = next((one for one in made.fields[name] if one.level == FAIL), None)
+        if one is not None:
+            return f"{field.label} will not do yet: {one.sentence} {one.cure}".strip()
     if made.missing:
         return f"One moment: {made.missing[0]}."
     if made.failures:

@@ -78,8 +78,8 @@ def _memory(gauges: Gauges) -> Finding:
     return Finding(OK, "memory", text)
 
 
-def of_model(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ...]:
-    """The model's folder, and whether it fits the GPUs."""
+def of_model(look: ModelLook, plan: Plan) -> tuple[Finding, ...]:
+    """The model's folder."""
     fact = look.fact
     if not fact.exists:
         return (Finding(FAIL, "model", f"there is no folder {fact.path} on the box."),)
@@ -112,14 +112,24 @@ def of_model(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding,
         found.append(
             Finding(OK, "weights", f"{units.gb_and_gib(fact.weight_bytes)}, all {look.shards} files are whole")
         )
+    return tuple(found)
+
+
+def of_boundaries(look: ModelLook, plan: Plan) -> tuple[Finding, ...]:
+    """Whether the model has the layers that are asked; nothing to say while they fit."""
+    layers = look.fact.num_layers
+    if not layers:
+        return ()
     if not look.boundaries and not plan.boundaries:
-        found.append(
-            Finding(FAIL, "layers", f"{fact.num_layers} layers are too few for 2, N//2, N-3.", "Name Boundaries below.")
-        )
-    return (*found, *_fit(look, facts, plan))
+        return (Finding(FAIL, "layers", f"{layers} layers are too few for 2, N//2, N-3.", "Name others, like 1,2,3."),)
+    if plan.boundaries and max(plan.boundaries) > layers:
+        text = f"boundary {max(plan.boundaries)} is asked and there are {layers} layers."
+        return (Finding(FAIL, "layers", text, f"They go from 0 to {layers}."),)
+    return ()
 
 
-def _fit(look: ModelLook, facts: Facts | None, plan: Plan) -> list[Finding]:
+def of_tp(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ...]:
+    """Whether so many GPUs are there and hold the model; nothing to say while they do."""
     gpus = facts.gauges.gpus if facts is not None and facts.gauges is not None else ()
     found = []
     if plan.tp not in sizes(look, plan.tp):
@@ -128,16 +138,13 @@ def _fit(look: ModelLook, facts: Facts | None, plan: Plan) -> list[Finding]:
             Finding(FAIL, "tp", f"{look.heads} heads cannot be shared by {plan.tp} GPUs.", f"Possible: {able}.")
         )
     if gpus and plan.tp > len(gpus):
-        found.append(Finding(FAIL, "tp", f"{plan.tp} GPUs are asked and {len(gpus)} are there.", "Lower Tensor par."))
+        found.append(Finding(FAIL, "tp", f"{plan.tp} GPUs are asked and {len(gpus)} are there.", "Ask for fewer."))
     elif gpus and not plan.on_cpu() and plan.tp not in fitting(look, gpus) and plan.tp in sizes(look, plan.tp):
         have = units.gib(plan.tp * min(gpu.memory_total for gpu in gpus))
         text = f"{units.gib(look.fact.weight_bytes)} of weights leave little of the {have} of {plan.tp} GPUs."
         too_much = look.fact.weight_bytes > plan.tp * min(gpu.memory_total for gpu in gpus)
-        found.append(Finding(FAIL if too_much else WARN, "tp", text, "More GPUs are needed (Tensor par.)."))
-    if plan.boundaries and look.fact.num_layers and max(plan.boundaries) > look.fact.num_layers:
-        text = f"boundary {max(plan.boundaries)} is asked and there are {look.fact.num_layers} layers."
-        found.append(Finding(FAIL, "layers", text, f"They go from 0 to {look.fact.num_layers}."))
-    return found
+        found.append(Finding(FAIL if too_much else WARN, "tp", text, "More GPUs are needed."))
+    return tuple(found)
 
 
 def of_data(look: DataLook, model: ModelLook | None) -> tuple[Finding, ...]:
@@ -238,20 +245,33 @@ def _dataset(look: OutLook, plan: Plan) -> Sequence[Finding]:
         return [Finding(WARN, "dataset", f"an extraction is writing a dataset there now, {done}.")]
     if not dataset.stored:
         return [Finding(OK, "dataset", "one was begun there and nothing is stored yet: it begins anew")]
-    other = [
-        f"{name} {theirs}"
-        for name, theirs, mine in (
-            ("boundaries", ",".join(map(str, dataset.boundaries)), ",".join(map(str, plan.boundaries))),
-            ("final state", dataset.final, plan.final),
-            ("longest", str(dataset.max_seq_len or "never"), str(plan.max_seq_len or "never")),
-        )
-        if theirs and theirs != mine
-    ]
-    if other:
-        cure = "Set the fields below so, or choose another folder."
-        return [Finding(FAIL, "dataset", f"one was begun there with {', '.join(other)}; {done}.", cure)]
+    if differing(look, plan):
+        cure = "The fields that differ say how; or choose another folder."
+        return [Finding(WARN, "dataset", f"one was begun there with other settings, {done}.", cure)]
     if dataset.complete:
         return [
             Finding(WARN, "dataset", f"a finished dataset is there, {done}.", "Choose another folder for a new one.")
         ]
     return [Finding(OK, "dataset", f"one was begun there, {done}: it goes on with the rest")]
+
+
+def differing(look: OutLook, plan: Plan) -> dict[str, Finding]:
+    """Field -> what the dataset at the output was begun with, for each setting that is another one now."""
+    dataset = look.dataset
+    if dataset is None or not dataset.stored or dataset.same_model is False or dataset.writing:
+        return {}
+    begun = {
+        "boundaries": (",".join(map(str, dataset.boundaries)), ",".join(map(str, plan.boundaries))),
+        "final": (dataset.final, plan.final),
+        "max_seq_len": (str(dataset.max_seq_len or "never"), str(plan.max_seq_len or "never")),
+    }
+    return {
+        name: Finding(
+            FAIL,
+            "dataset",
+            f"the dataset at the output was begun with {theirs}, not {mine or 'none'}.",
+            "Empty this field to go on with it, or choose another Output.",
+        )
+        for name, (theirs, mine) in begun.items()
+        if theirs and theirs != mine
+    }

@@ -58,7 +58,8 @@ def names(found: PathList, chosen: int | None, width: int, glyphs: Glyphs) -> Co
     lines = [_name(one, first + at == chosen, width, glyphs) for at, one in enumerate(shown)]
     rest = len(found.entries) + found.more - len(shown)
     about = f"{units.number(rest)} more. " if rest else ""
-    lines.append(words((f"{about}tab completes, down chooses", MUTED)))
+    completes = "tab completes, " if found.folder + found.word else ""
+    lines.append(words((f"{about}{completes}down chooses", MUTED)))
     return Content("\n").join(lines)
 
 

@@ -61,12 +61,18 @@ class PathInput(FieldInput):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", "complete", key_display="tab"),
-        Binding("escape", "close", "leave", key_display="esc"),
+        Binding("escape", "close", "close list", key_display="esc"),
     ]
 
     def __init__(self, owner: _PathOwner, field: Field, text: str, cut: str) -> None:
         super().__init__(f"input-{field.name}", text, cut, field.hint, select=False)
         self._owner = owner
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is not possible now is the screen's key: esc leaves it, and tab goes from an empty field to the next."""
+        if action == "close":
+            return self._owner.listing
+        return bool(self.value) if action == "complete" else True
 
     def action_complete(self) -> None:
         """What all names share, then the chosen one, then the next field."""
@@ -83,10 +89,9 @@ class PathInput(FieldInput):
         if not self._owner.take():
             super().action_take()
 
-    async def action_close(self) -> None:
-        """Close the list; a second time leave the set-up."""
-        if not self._owner.close():
-            await self.screen.run_action("leave")
+    def action_close(self) -> None:
+        """Close the list."""
+        self._owner.close()
 
 
 class _PathOwner(Vertical):
@@ -101,7 +106,12 @@ class _PathOwner(Vertical):
     def take(self) -> bool:
         raise NotImplementedError
 
-    def close(self) -> bool:
+    def close(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def listing(self) -> bool:
+        """Whether names are shown."""
         raise NotImplementedError
 
 
@@ -222,12 +232,15 @@ class PathField(_PathOwner):
         self._set(draw.text_after(self._names, self._names.entries[self._chosen]))
         return True
 
-    def close(self) -> bool:
-        """Close the list; whether it was open."""
-        was = self._open and bool(self._names.entries)
+    def close(self) -> None:
+        """Close the list."""
         self._open, self._chosen = False, None
         self._draw()
-        return was
+
+    @property
+    def listing(self) -> bool:
+        """Whether names are shown."""
+        return bool(self.query_one(Names).display)
 
     @property
     def _current(self) -> bool:
@@ -267,6 +280,7 @@ class PathField(_PathOwner):
             len(self._names.entries) == 1 and draw.text_after(self._names, self._names.entries[0]) == self.input.value
         )
         shown.display = open_now and not done and (bool(self._names.entries) or bool(self._names.error))
+        self.screen.refresh_bindings()
         if shown.display:
             shown.update(draw.names(self._names, self._chosen, max(20, self.size.width - _LABEL - 2), self._glyphs))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from typing import ClassVar, Literal
 
@@ -15,18 +16,18 @@ from textual.widgets import Button, Footer, Input, Markdown, Static
 
 from eagle3_console import report
 from eagle3_console.errors import UsageError
-from eagle3_console.judge import FAIL
 from eagle3_console.plan import Plan
 from eagle3_console.printable import plain
-from eagle3_console.setup.assess import Assessment, assess, changes_after_restart, next_step, profile_name
-from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, from_plan
+from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name
+from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, Field, from_plan
 from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.setup import draw
 from eagle3_console.ui.setup.asking import Asking
-from eagle3_console.ui.setup.fields import PathField, SettingField, Typed
+from eagle3_console.ui.setup.fields import Complete, PathField, SettingField, Typed
 from eagle3_console.ui.setup.line import FieldInput
 from eagle3_console.ui.setup.seam import SetupBox
+from eagle3_remote.protocol import PathEntry, PathList
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,12 +78,26 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self._replace = ""
         self.made: Assessment = assess(self._draft, self._asking.seen, plan)
         self._paths = {
-            field.name: PathField(at, field, self._draft.texts.get(field.name, ""), box.complete, glyphs)
+            field.name: PathField(at, field, self._draft.texts.get(field.name, ""), self._complete(field), glyphs)
             for at, field in enumerate(ASKED, 1)
         }
         self._settings = {
             field.name: SettingField(field, self._draft.texts.get(field.name, ""), glyphs) for field in SETTINGS
         }
+
+    def _complete(self, field: Field) -> Complete:
+        """Names for a path. An output that is not begun yet is offered the folder beside the data first."""
+
+        async def complete(typed: str, folders_only: bool) -> PathList:
+            found = await self._box.complete(typed, folders_only)
+            data = self._asking.seen.data
+            if typed or field.name != "out" or data is None or not os.path.isabs(data.path):
+                return found
+            beside = PathEntry(os.path.dirname(data.path.rstrip("/")) or "/", True)
+            others = (one for one in found.entries if one.name != beside.name)
+            return dataclasses.replace(found, entries=(beside, *others))
+
+        return complete
 
     def compose(self) -> ComposeResult:
         """Left: the box and what to extract. Right: proposals, the plan, and saving."""
@@ -186,12 +201,9 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self.dismiss(Chosen(self.made.plan, "start" if start else "nothing", path))
 
     def _point_at_fault(self) -> None:
-        wrong = [name for name, found in self.made.fields.items() if any(one.level == FAIL for one in found)]
-        empty = [field.name for field in ASKED if not self.made.texts[field.name]]
-        for name in (*empty, *wrong):
+        if name := at_fault(self.made):
             self.query_one(f"#input-{name}").focus()
-            break
-        self.notify(next_step(self.made, self._draft), title="not saved", severity="warning", markup=False)
+        self.notify(next_step(self.made), title="not saved", severity="warning", markup=False)
 
     def _answered(self) -> None:
         """Something was typed, or the box has told something."""
@@ -223,7 +235,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
     def _next(self, made: Assessment) -> str:
         if made.ready and self._asking.launch_fault:
             return f"Not yet: {self._asking.launch_fault}"
-        return next_step(made, self._draft)
+        return next_step(made)
 
     def _show_plan(self, made: Assessment) -> None:
         text = (
