@@ -53,6 +53,9 @@ class Plan:
     said: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
     """Which of these the command line or its profile named: a default that was named wins over the last server's value."""
 
+    profile: str = dataclasses.field(default="", compare=False)
+    """The person's own profile that it was read from, by name; empty: none."""
+
     def query(self) -> DoctorQuery:
         """What the doctor shall look at."""
         return DoctorQuery(

@@ -17,7 +17,15 @@ from eagle3_console.plan import Plan
 from eagle3_console.profiles import hosts, write
 from eagle3_console.profiles.profile import parse
 from eagle3_console.setup import arithmetic
-from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name, sizes
+from eagle3_console.setup.assess import (
+    Assessment,
+    assess,
+    at_fault,
+    changes_after_restart,
+    next_step,
+    profile_name,
+    sizes,
+)
 from eagle3_console.setup.draft import FIELDS, Draft, Seen, from_plan, value_of
 from eagle3_remote.extract import space
 from eagle3_remote.protocol import (
@@ -399,9 +407,9 @@ def test_a_refusal_leads_to_the_field_at_fault(field: str, typed: dict[str, str]
 
 
 @pytest.mark.parametrize(
-    ("typed", "shown"), [("hidden", True), ("~/hidden", True), ("./a/../hidden", True), ("/root/hidden", False)]
+    ("typed", "shown"), [("hidden", True), ("~/hidden", False), ("./a/../hidden", True), ("/root/hidden", False)]
 )
-def test_a_path_that_is_not_absolute_says_where_it_lies(typed: str, shown: bool) -> None:
+def test_a_relative_output_says_where_it_lies(typed: str, shown: bool) -> None:
     out = dataclasses.replace(OUT, path="/root/hidden")
     one = made(DRAFT.typed("out", typed), out=out)
     assert ("this is /root/hidden" in said(one, OK)) is shown

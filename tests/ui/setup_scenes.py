@@ -76,9 +76,6 @@ class ScriptedBox:
         argv = (plan.python, "-m", "sglang.launch_server", "--model-path", plan.model, "--disable-radix-cache")
         return LaunchPlan(argv, {"EAGLE3_BOUNDARIES": "2,30,58"}, "0.5.9", ("--disable-radix-cache: [it] must be",))
 
-    def remembered(self) -> str:
-        return ""
-
     def save(self, name: str, plan: Plan, *, replace: bool) -> str:
         self.saved.append((name, plan, replace))
         return f"/home/me/.config/eagle3-console/profiles/{name}.toml"

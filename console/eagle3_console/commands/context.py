@@ -61,6 +61,7 @@ def make_plan(args: argparse.Namespace) -> Plan:
         server_env=dict(args.server_env),
         api_key=_first_line(args.api_key_file) if getattr(args, "api_key_file", "") else "",
         said=getattr(args, "said", frozenset()),
+        profile=getattr(args, "own_profile", ""),
         server_url=getattr(args, "server_url", ""),
         extra_key=getattr(args, "extra_key", False),
         share_gpus=args.share_gpus,

@@ -8,7 +8,7 @@ from typing import Any
 
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.profile import Profile
-from eagle3_console.profiles.store import load
+from eagle3_console.profiles.store import load, own
 
 _OPTIONS = (
     "model",
@@ -50,7 +50,9 @@ def with_profile(args: argparse.Namespace) -> argparse.Namespace:
         filled["python"] = args.python or profile.options.get("python", "")
         filled["server_arg"] = [*_flags(profile, args.server_arg), *args.server_arg]
         filled["server_env"] = [*(pair for pair in profile.env.items()), *args.server_env]
-    return argparse.Namespace(**{**said, **filled, "profile": "", "said": frozenset(named)})
+    return argparse.Namespace(
+        **{**said, **filled, "profile": "", "own_profile": own(args.profile), "said": frozenset(named)}
+    )
 
 
 def _flags(profile: Profile, said: Iterable[str]) -> list[str]:

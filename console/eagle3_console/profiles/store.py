@@ -74,6 +74,11 @@ def load(word: str) -> Profile:
         raise UsageError(f"The profile {word} cannot be used:\n{error}") from None
 
 
+def own(word: str) -> str:
+    """The name of the person's own profile that `word` names; empty: it names a file, a built-in one, or none."""
+    return word if any(place.name == word and not place.built_in for place in places()) else ""
+
+
 def references(model: str) -> list[Reference]:
     """What the profiles report of a model, found by its directory's name; profiles with mistakes are passed over."""
     found: list[Reference] = []

@@ -90,15 +90,20 @@ def path_of(name: str) -> Path:
     return own_folder() / f"{name}.toml"
 
 
+class ProfileExists(UsageError):
+    """There is a profile of this name, and it was not to be replaced."""
+
+
 def save(name: str, text: str, *, replace: bool) -> Path:
     """Write a profile, whole or not at all.
 
     Raises:
-        UsageError: there is one of this name and it is not to be replaced, or it cannot be written.
+        ProfileExists: there is one of this name and it is not to be replaced.
+        UsageError: it cannot be written.
     """
     path = path_of(name)
     if path.exists() and not replace:
-        raise UsageError(f"There is a profile {name} already ({path}).")
+        raise ProfileExists(f"There is a profile {name} already ({path}).")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)

@@ -98,9 +98,8 @@ def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str]) -> dict[str, tuple
             for name, finding in verdicts.differing(seen.out, plan).items():
                 if texts[name]:  # else its proposal, what the dataset has, is not known yet
                     found[name] = (*found.get(name, ()), finding)
-    for name in found.keys() & {"model", "data", "out"}:
-        if not texts[name].startswith("/"):
-            found[name] += (Finding(OK, "on the box", f"this is {_absolute(name, seen, texts[name])}"),)
+        if not texts["out"].startswith(("/", "~")):
+            found["out"] += (Finding(OK, "place", f"on the box this is {seen.out.path}"),)
     port = seen.box.port if seen.box is not None else None
     if port is not None and port.port == plan.port and not port.free and not port.job:
         found["port"] = (Finding(FAIL, "Port", f"{port.port} is taken by {port.holder}.", "Choose another one."),)

@@ -82,10 +82,6 @@ class SetupWork:
         """
         return await self._session.call("server.plan", plan.server(plan.python), LaunchPlan, wait=PLAN_SECONDS)
 
-    def remembered(self) -> str:
-        """The profile that was used last on this host; empty: none."""
-        return hosts.remembered(self.host)
-
     def save(self, name: str, plan: Plan, *, replace: bool) -> str:
         """Keep the plan as a profile, and the profile as this host's; where it lies.
 

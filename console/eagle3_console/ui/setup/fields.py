@@ -10,6 +10,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
 
@@ -315,6 +316,8 @@ class SettingField(Horizontal):
             self.input.put(text)
             self._given = text
         below = draw.findings(found, self._glyphs, label=False) if found else draw.proposal(proposal, own)
+        if found and own and proposal is not None:
+            below = Content("\n").join([below, draw.proposal(proposal, own)])
         if self.input.has_focus:
             below = words(self._field.hint, ". ") + below
         self.query_one(".setting-reason", Static).update(below)

@@ -18,6 +18,7 @@ from eagle3_console import report
 from eagle3_console.errors import UsageError
 from eagle3_console.plan import Plan
 from eagle3_console.printable import plain
+from eagle3_console.profiles.write import ProfileExists
 from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name
 from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, Field, from_plan
 from eagle3_console.ui.draw import MUTED, words
@@ -75,7 +76,9 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self._draft: Draft = from_plan(plan)
         self._asking = Asking(box, self._answered)
         self._named = False
-        self._replace = ""
+        self._loaded = plan.profile
+        self._asked_for: tuple[str, bool] | None = None
+        """Name and key of the last save that would have replaced another profile."""
         self.made: Assessment = assess(self._draft, self._asking.seen, plan)
         self._paths = {
             field.name: PathField(at, field, self._draft.texts.get(field.name, ""), self._complete(field), glyphs)
@@ -188,17 +191,20 @@ class SetupScreen(ModalScreen[Chosen | None]):
             self._point_at_fault()
             return
         name = self.query_one("#setup-name", FieldInput).value.strip()
+        replace = name == self._loaded or self._asked_for == (name, start)
+        self._asked_for = None
         try:
-            path = self._box.save(name, self.made.plan, replace=name in (self._replace, self._box.remembered()))
+            path = self._box.save(name, self.made.plan, replace=replace)
         except UsageError as error:
             text = str(error)
-            if "already" in text:
-                self._replace = name
+            if isinstance(error, ProfileExists):
+                self._asked_for = (name, start)
                 text += " The same key again replaces it; or give another name."
             self.notify(text, title="not saved", severity="warning", markup=False)
             self.query_one("#setup-name").focus()
             return
-        self.dismiss(Chosen(self.made.plan, "start" if start else "nothing", path))
+        plan = dataclasses.replace(self.made.plan, profile=name)
+        self.dismiss(Chosen(plan, "start" if start else "nothing", path))
 
     def _point_at_fault(self) -> None:
         if name := at_fault(self.made):
@@ -262,7 +268,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         name = self.query_one("#setup-name", FieldInput)
         if self._named:
             return
-        text = self._box.remembered() or (profile_name(made.plan, self._target) if made.plan.model else "")
+        text = self._loaded or (profile_name(made.plan, self._target) if made.plan.model else "")
         if name.value != text:
             name.put(text)
 

@@ -39,9 +39,6 @@ class SetupBox(Protocol):
     async def launch(self, plan: Plan) -> LaunchPlan:
         """The exact line."""
 
-    def remembered(self) -> str:
-        """The profile that was used last on this host; empty: none."""
-
     def save(self, name: str, plan: Plan, *, replace: bool) -> str:
         """Keep the plan as a profile; where it lies."""
 
