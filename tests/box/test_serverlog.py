@@ -111,6 +111,12 @@ def test_damaged_recorded_logs_never_fail(name: str, data: st.DataObject) -> Non
     assert feed(feed(LogState(), whole[:cut]), whole[cut:]) == feed(LogState(), whole)
 
 
+def test_the_last_line_inside_dockers_json_is_the_last_however_it_is_cut() -> None:
+    data = b'a plain line\n{"log":"the page server is up\\n","stream":"stderr"}\n'
+    for cut in range(len(data)):
+        assert view(feed(feed(LogState(), data[:cut]), data[cut:])).last_line == "the page server is up"
+
+
 def test_memory_is_bounded_by_one_line() -> None:
     state = LogState()
     for _ in range(40):

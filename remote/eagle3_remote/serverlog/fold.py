@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import re
 
 from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.serverlog.lines import Line, clean, quiet_rank, split, telling, unwrap
-from eagle3_remote.serverlog.stages import Stages
+from eagle3_remote.serverlog.sieve import sift
+from eagle3_remote.serverlog.stages import MAX_RANKS, Stages
 from eagle3_remote.serverlog.state import LogState
 from eagle3_remote.serverlog.words import (
     AT_WORK,
@@ -32,6 +34,10 @@ from eagle3_remote.serverlog.words import (
 MAX_LINE = 64 * 1024
 """Bytes of one line that are looked at; the rest of a longer one is skipped."""
 _HALF = MAX_LINE // 2
+_BLOCK = 64 * 1024
+_SAMPLE = 8
+_SPARSE = 512
+"""A block goes through the sieve where its first eighth has more than one telling line in so many bytes."""
 _MAX_TEXT = 600
 _REMEMBERED = 400
 """Bytes of a line whose verdict is kept, so that what is kept stays small."""
@@ -79,15 +85,38 @@ class Fold(Stages):
         """Complete lines, without the last newline."""
         if any(body.find(b"\n", place, place + _HALF) < 0 for place in range(0, len(body) - _HALF, _HALF)):
             body = b"\n".join(line[:MAX_LINE] for line in body.split(b"\n"))
-        self._run(b"\n" + body)
+        data = b"\n" + body
+        place = 0
+        while place < len(data):
+            end = data.find(b"\n", place + _BLOCK)
+            self._block(data[place : end if end >= 0 else len(data)])
+            place = end if end >= 0 else len(data)
+        self._last_words(data)
 
     def line(self, raw: bytes) -> None:
         """One line, of at most `MAX_LINE` bytes."""
         if raw:
-            self._run(b"\n" + raw)
+            self._read(b"\n" + raw)
+            self._last_words(b"\n" + raw)
 
-    def _run(self, data: bytes) -> None:
-        """`data` begins with a newline."""
+    def _block(self, data: bytes) -> None:
+        """Some lines, each behind a newline."""
+        sample = telling(self.get("ranks"), False).finditer(data, 0, len(data) // _SAMPLE)
+        many = itertools.islice(sample, len(data) // _SAMPLE // _SPARSE, None)
+        if next(many, None) is None or not self._sifted(data):
+            self._read(data)
+
+    def _sifted(self, data: bytes) -> bool:
+        """Read only the lines that matter; `False`: more would have mattered, and nothing was done."""
+        before, stamp_text, ranks = dict(self._new), self._stamp_text, self.get("ranks")
+        enough = not self.get("trouble").open and self._read(sift(data, ranks), alone=True)
+        if enough and ranks <= self.get("ranks") and len(self.get("ranks")) < MAX_RANKS:
+            return True
+        self._new, self._stamp_text = before, stamp_text
+        return False
+
+    def _read(self, data: bytes, *, alone: bool = False) -> bool:
+        """Lines, each behind a newline. With `alone` it ends with `False` as soon as a traceback is open."""
         place = 0
         glued = data.count(b"[20") != data.count(b"\n[20")
         for found in telling(self.get("ranks"), glued).finditer(data):
@@ -97,18 +126,19 @@ class Fold(Stages):
             end = data.find(b"\n", start + 1)
             place = len(data) if end < 0 else end
             self._telling(data[start + 1 : place])
+            if alone and self.get("trouble").open:
+                return False
         if len(data) > place:
             self._quiet(data, place, len(data))
-        self._last_words(data)
+        return True
 
     def _last_words(self, data: bytes) -> None:
         """The last line that has text in it and is not about an HTTP request."""
         end = len(data)
         while end > 0:
             start = data.rfind(b"\n", 0, end)
-            if end > start + 1 and data.find(b" HTTP/1.", start, end) < 0:
-                text = clean(unwrap(data[start + 1 : end])[-1]).strip()
-                if text:
+            for raw in reversed(unwrap(data[start + 1 : end]) if end > start + 1 else []):
+                if b" HTTP/1." not in raw and (text := clean(raw).strip()):
                     self._new["last_line"] = text[:_MAX_TEXT]
                     return
             end = start
@@ -154,8 +184,8 @@ class Fold(Stages):
             return
         if raw.startswith(b'{"log":'):
             for inner in unwrap(raw):
-                if inner != raw:
-                    self.line(inner[:MAX_LINE])
+                if inner and inner != raw:
+                    self._read(b"\n" + inner[:MAX_LINE])
             return
         if _idle(raw) and not self.get("trouble").open:
             if b"[" in raw:
@@ -163,7 +193,7 @@ class Fold(Stages):
                     self._rank(line.rank)
             return
         text = clean(raw)
-        if request := REQUEST.search(text):
+        if (": obj=" in text or '"request.' in text) and (request := REQUEST.search(text)):
             text = text[: request.start()]  # prompts and answers say nothing of the server
         if BAR_ENDS[0] in text or BAR_ENDS[1] in text or BAR_ENDS[2] in text:
             text = self._frames(text)

@@ -45,20 +45,21 @@ _MAX_PREFIXES = 5
 _MAX_PARTS = 64
 
 _QUIET = (
-    rb"(?:Prefill|Decode) batch[^\n]*",
-    rb'INFO: +[\d.:]+ - "[A-Z]+ [^\s"]+ HTTP/1\.1" 200 OK[^\n]*',
-    rb"Ignore import error [^\n]*",
+    rb"(?:Prefill|Decode) batch",
+    rb'INFO: +[\d.:]+ - "[A-Z]+ [^\s"]+ HTTP/1\.1" 200 OK',
+    rb"Ignore import error ",
 )
 _QUIET_BARE = (
-    rb"  File [^\n]*",
-    rb"    [^\n]*",
-    rb"  warnings\.warn[^\n]*",
-    rb"/[^\n]*?\.py:\d+: \w*Warning: [^\n]*",
-    rb"(?:Loading|Multi-thread loading) [a-z_ ]+shards: +\d\d?% Completed \| \d+/\d+ \[[\d:]+<[\d:]+, +[\d.]+(?:it/s|s/it)\]",
+    rb"  File ",
+    rb"    ",
+    rb"  warnings\.warn",
+    rb"/[^\n]*?\.py:\d+: \w*Warning: ",
+    rb"(?:Loading|Multi-thread loading) [a-z_ ]+shards: +\d\d?% Completed \| \d+/\d+ \[[\d:]+<[\d:]+, +[\d.]+(?:it/s|s/it)\](?:\n|\Z)",
 )
+"""How quiet lines begin; whatever follows is not read."""
 _STAMPED = re.compile(
     rb"(?:20[\dT:.Z+-]{15,32} (?:std\w{3} [FP] )?|[A-Za-z][\w.-]{0,60} +\| )?"
-    rb"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?((?: [A-Z_]+\d+)*)\] (?:" + b"|".join(_QUIET) + rb")"
+    rb"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?((?: [A-Z_]+\d+)*)\] (?:" + b"|".join(_QUIET) + rb")[^\n]*"
 )
 
 
@@ -148,7 +149,7 @@ def telling(ranks: frozenset[str], glued: bool) -> re.Pattern[bytes]:
     outside = rb"(?:20[\dT:.Z+-]{15,32} (?:std\w{3} [FP] )?|[A-Za-z][\w.-]{0,60} +\| )"
     alone = rb"(?![^\n]*\[20)" if glued else b""
     quiet = rb"(?:%s)?%s%s(?:%s)|%s(?:%s)" % (outside, stamp, alone, b"|".join(_QUIET), alone, b"|".join(_QUIET_BARE))
-    return re.compile(rb"\n(?!(?:%s)?(?:\n|\Z))" % quiet)
+    return re.compile(rb"\n(?!\n|\Z|%s)" % quiet)
 
 
 def quiet_rank(raw: bytes) -> str | None:

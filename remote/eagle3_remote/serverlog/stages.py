@@ -14,7 +14,7 @@ from eagle3_remote.serverlog.lines import Line
 from eagle3_remote.serverlog.state import LogState
 from eagle3_remote.serverlog.words import CAPTURE, ELAPSED, LOAD_BEGIN, LOAD_END, SIZES, TYPE, WORDS, Step
 
-_MAX_RANKS = 256
+MAX_RANKS = 256
 _MAX_TEXT = 600
 _TP = re.compile(r"^(.*?)\b([A-Z_]*TP)(\d+)\b")
 _NAMED = (re.compile(r"\bRank (\d+) scheduler\b"), re.compile(r"\bSubprocess (scheduler\w*) \(pid="))
@@ -33,7 +33,7 @@ class Stages:
 
     def _rank(self, rank: str) -> None:
         known = self.get("ranks")
-        if rank and rank not in known and len(known) < _MAX_RANKS:
+        if rank and rank not in known and len(known) < MAX_RANKS:
             self._new["ranks"] = known | {rank}
 
     def _progress(self, *, ready: bool = False) -> None:
@@ -192,7 +192,7 @@ class Stages:
         except (ValueError, RecursionError):
             return
         others = [one for one in self.get("markers") if one.tp_rank != marker.tp_rank]
-        self._new["markers"] = tuple(sorted([*others, marker], key=lambda one: one.tp_rank))[:_MAX_RANKS]
+        self._new["markers"] = tuple(sorted([*others, marker], key=lambda one: one.tp_rank))[:MAX_RANKS]
 
     def _refusal(self, text: str) -> None:
         if self.get("refused") is not None:
@@ -214,7 +214,7 @@ def _gap(ranks: frozenset[str]) -> bool:
 
 
 def _with(names: frozenset[str], name: str) -> frozenset[str]:
-    return names if len(names) >= _MAX_RANKS else names | {name}
+    return names if len(names) >= MAX_RANKS else names | {name}
 
 
 def _float(text: str, default: float) -> float:

@@ -110,7 +110,7 @@ REQUEST = re.compile(r"\b(?:Receive|Finish): obj=|\"event\": ?\"request\.")
 HEALTH = re.compile(r'"GET /health\S* HTTP/[\d.]+" (\d{3})')
 
 # fmt: off
-_STAGES = (
+STAGES = (
     "/health", "Application s", "B/s", "Cache is alloc", "Decode batch", "DeepGEMM", "Finished server",
     "Gracefully", "Init parallel", "Init torch", "Memory p", "Prefill batch", "SIGTERM", "Uvicorn r", "armup",
     "baseline taken", "EAGLE3", "eagle3", "fired up", "graph begin", "graph end", "it/s", "s/it",
@@ -133,6 +133,8 @@ TROUBLES = (
     "crashed",
 )
 """A line that says what went wrong has one of these."""
+COUNTS = ("#running-req: ", "#queue-req: ", TPS.decode(), "#cached-token: ", "% Completed |")
+"""What is read of lines that are otherwise passed over in bulk."""
 # fmt: on
 
 
@@ -144,7 +146,7 @@ def any_of(words: tuple[str, ...]) -> str:
     return "|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in rests.items())
 
 
-KEY = re.compile(any_of(_STAGES + TROUBLES).encode())
+KEY = re.compile(any_of(STAGES + TROUBLES).encode())
 """A line without any of these changes nothing."""
 
 BENIGN = re.compile(
