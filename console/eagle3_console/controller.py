@@ -17,6 +17,7 @@ from eagle3_console.events import (
     Event,
     Narration,
     SnapshotArrived,
+    StepChanged,
     ended_by,
 )
 from eagle3_console.exit_codes import ExitCode
@@ -96,6 +97,8 @@ class SessionController:
         """Everything from the doctor to the report, as ``run`` does it."""
         self._flow.plan = dataclasses.replace(self._plan, watch=True)
         self._need("model", "data", "out")
+        for name in ("probe", "extract", "verify"):  # what they say is of an earlier run
+            self._take(StepChanged(name, "todo"))
         return report.run_markdown(await self._flow.run(), self._flow.session.where)
 
     async def deploy(self) -> None:

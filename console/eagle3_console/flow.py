@@ -259,7 +259,11 @@ class Flow:
             BoxRefused: the box says why not.
         """
         self._step("extract", "running", "starting")
-        job = await self.change("extract.start", self.plan.extract(), JobStatus, wait=120)
+        try:
+            job = await self.change("extract.start", self.plan.extract(), JobStatus, wait=120)
+        except BoxRefused as refusal:
+            self._step("extract", "failed", str(refusal))
+            raise
         await self._watch_server()
         return job
 

@@ -109,7 +109,7 @@ def _with_connection(state: ConsoleState, new: Connection) -> ConsoleState:
 
 def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleState:
     old = state.snapshot
-    history = _with_sample(() if old is not None and _extract_id(old) != _extract_id(new) else state.history, new)
+    history = _with_sample(() if old is not None and not _goes_on(old, new) else state.history, new)
     state = dataclasses.replace(
         state,
         snapshot=new,
@@ -133,8 +133,26 @@ def _with_alerts(state: ConsoleState, found: tuple[Alert, ...], at: float) -> Co
     return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=told)
 
 
+def earlier(state: ConsoleState) -> bool:
+    """Whether the box's newest extraction is one of before: the run or the start under way now has not made its own yet."""
+    extract = state.snapshot.extract if state.snapshot is not None else None
+    if extract is None or extract.state in EXTRACTING:
+        return False
+    status = next(step.status for step in state.steps if step.name == "extract")
+    over = extract.state in (ExtractState.FINISHED, ExtractState.FAILED)
+    return status == "running" or (over and status == "todo")
+
+
 def _extract_id(snapshot: Snapshot) -> str | None:
     return snapshot.extract.job.id if snapshot.extract is not None and snapshot.extract.job is not None else None
+
+
+def _goes_on(old: Snapshot, new: Snapshot) -> bool:
+    """Whether the plots go on: the same extraction, or one that was started again on the same output."""
+    if _extract_id(old) == _extract_id(new):
+        return True
+    outs = [one.extract.spec.out if one.extract is not None and one.extract.spec else "" for one in (old, new)]
+    return outs[0] == outs[1] != ""
 
 
 def _with_sample(history: tuple[Sample, ...], snapshot: Snapshot) -> tuple[Sample, ...]:

@@ -15,7 +15,16 @@ from textual.content import Content
 
 from eagle3_console import units
 from eagle3_console.alerts import Sample
-from eagle3_console.events import Connection, ConnectionChanged, Event, Narration, SnapshotArrived, WorkSeen
+from eagle3_console.events import (
+    Connection,
+    ConnectionChanged,
+    Event,
+    Narration,
+    Planned,
+    SnapshotArrived,
+    StepChanged,
+    WorkSeen,
+)
 from eagle3_console.headless import extract_line
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
@@ -54,6 +63,7 @@ from tests.ui.scenes import (
     snapshot,
 )
 
+BEFORE = "the one before: finished, 9,997 / 10,000, /data/hidden/kimi"
 HOSTILE = "\x1b]0;owned\x07[bold]line\none\r\x00"
 
 
@@ -329,3 +339,18 @@ def test_the_header_counts_down_to_the_next_try() -> None:
         view(ConnectionChanged(dataclasses.replace(waiting, next_try=NOW - 1))), "root@gpu-box", False, 0, "a"
     ).plain
     assert "waiting  " in over
+
+
+@pytest.mark.parametrize(
+    ("step", "words"),
+    [
+        (StepChanged("extract", "todo"), "begins when the server is ready and the probe is good"),
+        (StepChanged("extract", "running", "starting"), "the extraction starts"),
+    ],
+)
+def test_a_second_run_does_not_show_the_end_of_the_first_as_its_own(step: StepChanged, words: str) -> None:
+    events = (LIVE, arrived(READY, FINISHED), Planned(("to /data/hidden/next",)), step)
+    lines = [str(line) for line in draw_extraction(view(*events))]
+    assert lines == [words, "to /data/hidden/next", BEFORE]
+    ended = [str(line) for line in draw_extraction(view(*events[:-1]))]
+    assert "FINISHED" in ended[0]

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 from typing import cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,9 +26,18 @@ from eagle3_console.events import (
 from eagle3_console.flow import Flow
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
-from eagle3_console.state import HISTORY, STEP_NAMES, ConsoleState, initial, reduce
+from eagle3_console.state import HISTORY, STEP_NAMES, ConsoleState, earlier, initial, reduce
 from eagle3_console.watch import Watcher
-from eagle3_remote.protocol import ExtractState, Phase, ServerStatus, Verified, VerifyReport, WorkState
+from eagle3_remote.protocol import (
+    ExtractSpec,
+    ExtractState,
+    ExtractStatus,
+    Phase,
+    ServerStatus,
+    Verified,
+    VerifyReport,
+    WorkState,
+)
 from tests.ui.scenes import (
     EXPORT,
     FAILED,
@@ -43,6 +53,8 @@ from tests.ui.scenes import (
     job,
     snapshot,
 )
+
+OTHER = dataclasses.replace(RUNNING, job=dataclasses.replace(job("extract"), id="extract-other"))
 
 
 def after(*events: Event) -> ConsoleState:
@@ -123,8 +135,44 @@ def test_an_alert_of_the_session_is_told_once_a_cause() -> None:
 def test_history_starts_anew_with_another_extraction() -> None:
     state = after(*(arrived(READY, RUNNING, NOW + second) for second in range(0, 20, 2)))
     assert len(state.history) == 10
-    other = dataclasses.replace(RUNNING, job=dataclasses.replace(job("extract"), id="extract-other"))
-    assert len(reduce(state, arrived(READY, other, NOW + 20)).history) == 1
+    elsewhere = dataclasses.replace(OTHER, spec=ExtractSpec("/data/tokenized_data.jsonl", "/data/hidden/other"))
+    assert len(reduce(state, arrived(READY, elsewhere, NOW + 20)).history) == 1
+
+
+@pytest.mark.parametrize("ended", [ExtractState.FINISHED, ExtractState.STOPPED])
+def test_history_goes_on_when_an_extraction_is_started_again(ended: ExtractState) -> None:
+    """Another job on the same output."""
+    state = after(*(arrived(READY, RUNNING, NOW + second) for second in range(0, 20, 2)))
+    state = reduce(state, arrived(READY, dataclasses.replace(FINISHED, state=ended), NOW + 20))
+    state = reduce(state, arrived(READY, dataclasses.replace(OTHER, state=ExtractState.PLANNING), NOW + 22))
+    assert len(state.history) == 12
+    assert [sample.running for sample in state.history[-2:]] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("extract", "event", "true"),
+    [
+        (FINISHED, (), False),
+        (FINISHED, (StepChanged("extract", "todo"),), True),
+        (FINISHED, (StepChanged("extract", "running", "starting"),), True),
+        (FINISHED, (StepChanged("extract", "failed", "refused"),), False),
+        (dataclasses.replace(FINISHED, state=ExtractState.STOPPED), (), False),
+        (
+            dataclasses.replace(FINISHED, state=ExtractState.STOPPED),
+            (StepChanged("extract", "running", "starting"),),
+            True,
+        ),
+        (RUNNING, (StepChanged("extract", "todo"),), False),
+        (None, (), False),
+    ],
+)
+def test_whether_the_newest_extraction_is_one_of_before(
+    extract: ExtractStatus | None, event: tuple[Event, ...], true: bool
+) -> None:
+    state = after(arrived(READY, extract), *event, arrived(READY, extract, NOW + 2))
+    assert earlier(state) is true
+    if extract is not None:
+        assert not earlier(reduce(state, arrived(READY, dataclasses.replace(OTHER, state=ExtractState.PLANNING))))
 
 
 def test_history_survives_a_box_clock_that_is_set_back() -> None:

@@ -8,6 +8,7 @@ from textual.content import Content
 
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING
+from eagle3_console.state import earlier
 from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
 from eagle3_console.ui.keys import KEYS
 from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractState, ExtractStatus, TaskState
@@ -37,6 +38,8 @@ def draw_extraction(view: View) -> list[Content]:
     if extract is None:
         plan = [line for text in view.state.plan for line in wrap(text, view.width)]
         return [*_work(view), *wrap(_nothing_yet(view), view.width, MUTED), *plan]
+    if earlier(view.state):
+        return [*_work(view), *_to_come(extract, view)]
     lines = [_bar(extract, view)]
     if view.height == 1:
         return lines
@@ -92,6 +95,18 @@ def _nothing_yet(view: View) -> str:
     if phase in STARTING:
         return "begins when the server is ready and the probe is good"
     return "needs a running server: s starts it"
+
+
+def _to_come(extract: ExtractStatus, view: View) -> list[Content]:
+    """What the run under way is going to make, and how the extraction of before ended."""
+    starts = any(step.name == "extract" and step.status == "running" for step in view.state.steps)
+    text = "the extraction starts" if starts else "begins when the server is ready and the probe is good"
+    lines = wrap(text, view.width)
+    for line in view.state.plan:
+        lines += wrap(line, view.width)
+    out = f", {extract.spec.out}" if extract.spec is not None else ""
+    stored = units.n_of(extract.stored, extract.total).strip()
+    return [*lines, *wrap(f"the one before: {extract.state.value}, {stored}{out}", view.width, MUTED)]
 
 
 def _bar(extract: ExtractStatus, view: View) -> Content:
