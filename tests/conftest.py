@@ -29,6 +29,8 @@ def _plain_environment() -> None:
     """What happens to be set where the tests run must not decide what they show."""
     for name in _MEDDLING:
         os.environ.pop(name, None)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with & by a script; children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
