@@ -74,6 +74,9 @@ T = TypeVar("T")
 FORGOTTEN = 900.0
 """Seconds without a word from the console after which the agent ends; a console that still lives starts another one."""
 
+NO_RELEASE = 11
+"""Exit status where the release is not there (any more), also of the script that starts us: the console deploys it then."""
+
 FINISH = (
     "server.start",
     "server.stop",
@@ -369,7 +372,10 @@ def main() -> None:
     os.dup2(null, 0)
     os.close(null)
     release = Path(__file__).resolve().parent.parent
-    releases.hold(release)  # until we end: whoever removes unused releases sees it
+    try:
+        releases.hold(release)  # until we end: whoever removes unused releases sees it
+    except releases.Removed:
+        os._exit(NO_RELEASE)
     home = apikey.home()
     agent = Agent(home, release)
     # Requests that came with the command save who is far away a round trip.

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from eagle3_console.commands.jobs import clean_text
-from eagle3_remote.box import bootstrap, releases
+from eagle3_console.starting import _CODE, NO_RELEASE
+from eagle3_remote.box import bootstrap, identity, releases
 from eagle3_remote.job import cleaning, jobs, secretfile, stopping
 from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, StopReport, decode
 from eagle3_remote.server import dumpdir
@@ -56,6 +57,35 @@ def put_release(home: Path, number: int, source: Path | None = None, age: float 
     stamp.write_text(path.name)
     os.utime(stamp, (time.time() - age + number,) * 2)
     return path
+
+
+def make_old(release: Path) -> None:
+    os.utime(release / bootstrap.STAMP, (time.time() - 2 * DAY,) * 2)
+
+
+def test_however_many_jobs_there_are_the_processes_are_looked_at_once(
+    home: Path, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        aged(start(home, release, "merge"), 30)
+    for number in range(releases.KEEP + 2):
+        put_release(home, number)
+    looks: list[None] = []
+    everything = identity.everything
+
+    def counted() -> list[identity.ProcessStat]:
+        looks.append(None)
+        return everything()
+
+    monkeypatch.setattr(identity, "everything", counted)
+    monkeypatch.setattr(identity, "carries_job", lambda *_: pytest.fail("an environment is read once more"))
+    assert (len(cleaning.records(home)), len(looks)) == (3, 1)
+    looks.clear()
+    assert len(cleaning.clean(home, CleanSpec(keep=1, go=True)).jobs) == 2
+    assert len(looks) == 1
+    looks.clear()
+    releases.unused(home, keep=0)
+    assert len(looks) == 1
 
 
 def test_every_job_in_words(home: Path, release: Path) -> None:
@@ -231,8 +261,44 @@ def test_a_release_that_an_agent_runs_from_stays_until_it_ended(home: Path, rele
         assert source.read_text() != text
     with agent(used, home / "another home") as one:
         one.call("jobs.list", kind=None)
+        make_old(used)
         assert releases.collect(home, keep=0) == [idle]
     assert releases.collect(home, keep=0) == [used]
+
+
+def test_an_agent_that_starts_makes_its_release_young_again(home: Path, release: Path) -> None:
+    used = put_release(home, 1, release)
+    with agent(used, home / "another home") as one:
+        one.call("jobs.list", kind=None)
+    assert releases.collect(home, keep=0) == []
+
+
+def test_a_release_that_an_agent_took_since_the_look_stays(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = put_release(home, 1)
+
+    def looked(*_: object) -> list[Path]:
+        os.utime(used / bootstrap.STAMP)  # as an agent does before it asks for the lock that the collector has by now
+        return [used]
+
+    monkeypatch.setattr(releases, "unused", looked)
+    assert releases.collect(home, keep=0) == []
+    assert used.is_dir()
+
+
+def test_an_agent_waits_for_who_only_looks_and_ends_where_its_release_was_removed(home: Path, release: Path) -> None:
+    used = put_release(home, 1, release)
+    with open(used / bootstrap.STAMP, "r+b") as stamp:
+        fcntl.flock(stamp, fcntl.LOCK_EX)
+        starting = subprocess.Popen(
+            [sys.executable, "-I", "-c", _CODE, str(used)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "EAGLE3_HOME": str(home)},
+        )
+        until(lambda: (used / bootstrap.STAMP).stat().st_mtime > time.time() - 60)
+        used.rename(home / "grave")
+    assert starting.communicate()[0] == b""
+    assert starting.returncode == NO_RELEASE  # the console takes it for a release that is to be deployed
 
 
 def test_an_agent_that_hides_its_command_line_is_seen_by_its_lock(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,6 +306,7 @@ def test_an_agent_that_hides_its_command_line_is_seen_by_its_lock(home: Path, mo
     monkeypatch.setattr(releases, "_named_by_processes", lambda: iter(()))
     descriptor = releases.hold(used)
     assert descriptor is not None
+    make_old(used)
     assert releases.collect(home, keep=0) == []
     os.close(descriptor)
     assert releases.collect(home, keep=0) == [used]
@@ -273,4 +340,5 @@ def test_a_job_of_an_older_release_is_watched_stopped_and_reported_by_a_newer_ag
         assert [record.needed for record in report.kept] == [
             "it is the newest extraction: the screen and 'report' show it"
         ]
+    make_old(older)
     assert releases.collect(home, keep=0) == [older]

@@ -10,6 +10,8 @@ import dataclasses
 import os
 import signal
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 
 JOB_ENV = "EAGLE3_JOB"
@@ -45,6 +47,19 @@ class ProcessStat:
     threads: int
     ended_with: int
     """A zombie's exit code, negative: the signal that ended it; 0 while it lives and where it may not be seen."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Look:
+    """One look at every process, which several questions share: each look reads all of /proc."""
+
+    stats: tuple[ProcessStat, ...]
+    carriers: Mapping[str, frozenset[int]]
+    """Job id -> pids of those whose environment names it. Where it cannot be read, the process is none's."""
+
+    def carries(self, pid: int, job_id: str) -> bool:
+        """As `carries_job`."""
+        return pid in self.carriers.get(job_id, ())
 
 
 def boot_id() -> str:
@@ -125,6 +140,18 @@ def everything() -> list[ProcessStat]:
     """Every process of this box (of this container), zombies too."""
     stats = (stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit())
     return [stat for stat in stats if stat is not None]
+
+
+def look() -> Look:
+    """Every process, and which job each belongs to by its own words."""
+    stats = tuple(everything())
+    mark = f"{JOB_ENV}=".encode()
+    carriers: defaultdict[str, set[int]] = defaultdict(set)
+    for stat in stats:
+        for entry in (_environ(stat.pid) or b"").split(b"\0"):
+            if entry.startswith(mark):
+                carriers[entry[len(mark) :].decode("utf-8", "surrogateescape")].add(stat.pid)
+    return Look(stats, {job: frozenset(pids) for job, pids in carriers.items()})
 
 
 def living() -> list[ProcessStat]:

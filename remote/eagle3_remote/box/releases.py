@@ -2,8 +2,8 @@
 
 A release is used by every job that was started from it and lives, and by the agent of whatever console runs from it. An
 agent says so by a shared lock on the release's stamp, held for life; whoever does not (an older release's agent) is found
-by its command line and environment, which name the folder. A young stamp counts as used: a deploy renews it, and its agent
-may be about to start.
+by its command line and environment, which name the folder. A young stamp counts as used: a deploy renews it, as
+its agent may be about to start, and so does every agent that starts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from eagle3_remote.box import identity
 from eagle3_remote.box.bootstrap import STALE_SECONDS, STAMP
 from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import JobState
@@ -32,14 +33,29 @@ def folder(home: Path) -> Path:
     return home / "releases"
 
 
+class Removed(Exception):
+    """The release was removed while it was about to be used."""
+
+
 def hold(release: Path) -> int | None:
-    """Take part in using a release, until the process ends; `None` where it has no stamp (a checkout, a test)."""
-    try:
+    """Take part in using a release, until the process ends; `None` where it has no stamp (a checkout, a test).
+
+    Raises:
+        Removed: somebody removed it just now.
+    """
+    descriptor = None
+    with contextlib.suppress(OSError):
         descriptor = os.open(release / STAMP, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    with contextlib.suppress(OSError):  # a file system without locks: the command line tells
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # First: who is about to remove it looks at the age once more when nobody else can hold it.
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)
+        # A file system without locks: the command line tells. Who looks holds the stamp for a moment: it is waited for.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+    if not release.is_dir() or (descriptor is not None and not (release / STAMP).exists()):
+        if descriptor is not None:
+            os.close(descriptor)
+        raise Removed
     return descriptor
 
 
@@ -49,19 +65,20 @@ def name_of(home: Path, release: str) -> str:
     return path.name if path.parent == folder(home) else release
 
 
-def unused(home: Path, keep: int = KEEP) -> list[Path]:
-    """The complete releases that may go, the longest unused first."""
+def unused(home: Path, keep: int = KEEP, look: identity.Look | None = None) -> list[Path]:
+    """The complete releases that may go, the longest unused first. `look`: one at all processes, for the jobs; `None`: look now."""
     ages: list[tuple[float, Path]] = []
     with contextlib.suppress(OSError):
         for path in folder(home).iterdir():
             if _NAME.fullmatch(path.name):
                 with contextlib.suppress(OSError):  # not complete: the next deploy of it makes it anew
                     ages.append(((path / STAMP).stat().st_mtime, path))
-    old = [path for at, path in sorted(ages)[: max(0, len(ages) - keep)] if abs(time.time() - at) > STALE_SECONDS]
+    old = [path for at, path in sorted(ages)[: max(0, len(ages) - keep)] if not _young(at)]
     if not old:
         return []
+    look = identity.look() if look is None else look
     named = list(_named_by_processes())
-    by_jobs = {Path(str(job.spec.get("release", ""))) for job in jobs.everything(home) if uses(job)}
+    by_jobs = {Path(str(job.spec.get("release", ""))) for job in jobs.everything(home) if uses(job, look)}
     return [
         path
         for path in old
@@ -69,19 +86,19 @@ def unused(home: Path, keep: int = KEEP) -> list[Path]:
     ]
 
 
-def uses(job: jobs.Job) -> bool:
+def uses(job: jobs.Job, look: identity.Look) -> bool:
     """Whether a job may still start something from its release: it lives, something of it does, or its supervisor, which
     may be on another host that shares this home, holds its lock."""
     alive = jobs.state_of(job) in (JobState.RUNNING, JobState.STARTING)
-    return alive or jobs.lock_held(job) or bool(stopping.members(job))
+    return alive or jobs.lock_held(job) or bool(stopping.members(job, look))
 
 
-def collect(home: Path, keep: int = KEEP) -> list[Path]:
+def collect(home: Path, keep: int = KEEP, look: identity.Look | None = None) -> list[Path]:
     """Remove the unused ones; gives those that are gone. Each leaves its name in one step, so that nobody meets a half."""
     gone = []
-    for path in unused(home, keep):
+    for path in unused(home, keep, look):
         with contextlib.suppress(OSError), _exclusively(path) as ours:
-            if ours:
+            if ours and not _young((path / STAMP).stat().st_mtime):  # an agent that starts renews it, then waits for us
                 grave = tempfile.mkdtemp(
                     prefix=".tmp-", dir=path.parent
                 )  # the bootstrap removes what a kill leaves of it
@@ -89,6 +106,11 @@ def collect(home: Path, keep: int = KEEP) -> list[Path]:
                 shutil.rmtree(grave, ignore_errors=True)
                 gone.append(path)
     return gone
+
+
+def _young(stamp: float) -> bool:
+    """Whether a release whose stamp is of then counts as used by its age alone."""
+    return abs(time.time() - stamp) <= STALE_SECONDS
 
 
 def _locked(path: Path) -> bool:

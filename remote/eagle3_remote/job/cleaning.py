@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from eagle3_remote.box import releases
+from eagle3_remote.box import identity, releases
 from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, JobStatus, encode
@@ -25,8 +25,8 @@ _TAIL = 64 * 1024
 
 def records(home: Path) -> list[JobRecord]:
     """Every job, newest first."""
-    everything = jobs.everything(home)
-    return [_record(home, job, everything) for job in everything]
+    everything, look = jobs.everything(home), identity.look()
+    return [_record(home, job, everything, look) for job in everything]
 
 
 def show(home: Path, job_id: str, lines: int) -> JobDetail:
@@ -38,7 +38,7 @@ def show(home: Path, job_id: str, lines: int) -> JobDetail:
     job = jobs.find(home, job_id)
     if job is None:
         raise Refused(f"There is no job {job_id} on this box.")
-    record = _record(home, job, jobs.everything(home))
+    record = _record(home, job, jobs.everything(home), identity.look())
     spec = job.spec
     return JobDetail(
         record=record,
@@ -59,13 +59,13 @@ def clean(home: Path, spec: CleanSpec) -> CleanReport:
         Refused: an id that is no job's.
     """
     with jobs.exclusive(home):  # nothing starts meanwhile
-        everything = jobs.everything(home)
+        everything, look = jobs.everything(home), identity.look()
         known = {job.id: job for job in everything}
         for job_id in spec.ids:
             if job_id not in known:
                 raise Refused(f"There is no job {job_id} on this box: 'jobs list' shows those that there are.")
         wanted = [known[job_id] for job_id in dict.fromkeys(spec.ids)] if spec.ids else _by_rule(everything, spec)
-        found = [(job, _record(home, job, everything)) for job in wanted]
+        found = [(job, _record(home, job, everything, look)) for job in wanted]
         going = [(job, record) for job, record in found if not record.needed]
         problems, gone = [], []
         for job, record in going:
@@ -75,14 +75,14 @@ def clean(home: Path, spec: CleanSpec) -> CleanReport:
             else:
                 gone.append(record)
         half = jobs.unfinished(home)
-        idle = releases.unused(home)
+        idle = releases.unused(home, look=look)
         size = sum(record.size for record in gone) + sum(_size(path) for path in (*half, *idle))
         if spec.go:
             problems += filter(None, map(_remove, half))
             half = [path for path in half if not path.exists()]
             _bury(jobs.runs_dir(home))
         if spec.go:
-            idle = releases.collect(home)
+            idle = releases.collect(home, look=look)
     return CleanReport(
         gone=spec.go,
         jobs=tuple(gone),
@@ -108,24 +108,24 @@ def words(state: JobState, rc: int | None, stopped: bool) -> str:
     return "being stopped" if stopped else state.value
 
 
-def _record(home: Path, job: jobs.Job, everything: Iterable[jobs.Job]) -> JobRecord:
+def _record(home: Path, job: jobs.Job, everything: Iterable[jobs.Job], look: identity.Look) -> JobRecord:
     status = jobs.status_of(job)
     return JobRecord(
         status=status,
         words=words(status.state, status.rc, job.stop_requested),
         size=_size(job.run_dir),
         release=releases.name_of(home, str(job.spec.get("release", ""))),
-        needed=_needed(home, job, status, everything),
+        needed=_needed(home, job, status, everything, look),
     )
 
 
-def _needed(home: Path, job: jobs.Job, status: JobStatus, everything: Iterable[jobs.Job]) -> str:
+def _needed(home: Path, job: jobs.Job, status: JobStatus, everything: Iterable[jobs.Job], look: identity.Look) -> str:
     """Who still reads the run folder: the job itself, the dumps and the dataset that are found by it, a screen."""
     if status.state in (JobState.RUNNING, JobState.STARTING):
         return "it runs" if status.state is JobState.RUNNING else "it is being started"
     if jobs.lock_held(job):
         return "its supervisor still lives"
-    left = stopping.members(job)
+    left = stopping.members(job, look)
     if left:
         return f"processes of it still live (pid {', '.join(str(stat.pid) for stat in left)}): stop it first"
     same = [one for one in everything if one.kind == job.kind]

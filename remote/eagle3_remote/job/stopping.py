@@ -22,7 +22,7 @@ _RC_WAIT = 30.0
 
 def members(
     job: jobs.Job,
-    among: Iterable[identity.ProcessStat] | None = None,
+    among: identity.Look | None = None,
     known: Iterable[tuple[int, int]] = (),
 ) -> list[identity.ProcessStat]:
     """Every living process that is provably the job's: its environment names the job (whatever session or group it
@@ -30,10 +30,11 @@ def members(
     these (whatever it did to its environment).
 
     Args:
-        among: one look at all processes; `None`: look now.
+        among: one look at all processes, for several jobs; `None`: look now.
         known: (pid, start time) of those that were members at a look before this one.
     """
-    everything = identity.everything() if among is None else list(among)
+    among = identity.look() if among is None else among
+    everything = among.stats
     leader = job.leader
     group = leader.pid if leader is not None and jobs.leader_lives(job, leader) else None
     former = set(known)
@@ -44,7 +45,7 @@ def members(
         and (
             (group is not None and stat.pgid == group)
             or (stat.pid, stat.start_time) in former
-            or identity.carries_job(stat.pid, job.id)
+            or among.carries(stat.pid, job.id)
         )
     }
     children: dict[int, list[identity.ProcessStat]] = {}

@@ -75,7 +75,7 @@ class Look:
 
 def look(job: jobs.Job) -> Look:
     """Every process that is provably the job's, and its schedulers that are dead."""
-    everything = identity.everything()
+    everything = identity.look()
     members = stopping.members(job, everything)
     leader = job.leader
     alive = tuple(from_stat(stat, leader) for stat in members)
@@ -84,7 +84,7 @@ def look(job: jobs.Job) -> Look:
     pids = {one.pid for one in alive}
     dead = [
         dataclasses.replace(from_stat(stat, leader), ended_with=stat.ended_with)
-        for stat in everything
+        for stat in everything.stats
         if stat.state in ("Z", "X") and stat.ppid in pids and _CUT.get(stat.name) == "scheduler"
     ]
     known = {(one.pid, one.start_time) for one in (*alive, *dead)}
