@@ -25,6 +25,7 @@ from eagle3_remote.array.control import ArrayControl
 from eagle3_remote.box import doctor, identity, releases
 from eagle3_remote.box.complete import complete
 from eagle3_remote.box.gauges import GaugeReader
+from eagle3_remote.box.home import box_home
 from eagle3_remote.box.looks import Looker
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
@@ -59,7 +60,7 @@ from eagle3_remote.protocol import (
     encode,
 )
 from eagle3_remote.rpc import BadParams, Connection, Refused
-from eagle3_remote.server import apikey, attach, bench, probe
+from eagle3_remote.server import attach, bench, probe
 from eagle3_remote.server.control import ServerControl
 from eagle3_remote.server.foreigncalls import ForeignCalls
 from eagle3_remote.server.health import url_of
@@ -376,7 +377,7 @@ def main() -> None:
         releases.hold(release)  # until we end: whoever removes unused releases sees it
     except releases.Removed:
         os._exit(NO_RELEASE)
-    home = apikey.home()
+    home = box_home()
     agent = Agent(home, release)
     # Requests that came with the command save who is far away a round trip.
     first = "".join(sys.argv[2:3]).encode().splitlines()

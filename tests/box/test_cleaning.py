@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from eagle3_remote.job import cleaning, jobs, secretfile, stopping
 from eagle3_remote.protocol import CleanReport, CleanSpec, JobDetail, JobRecord, JobState, StopReport, decode
 from eagle3_remote.server import dumpdir
 from tests.box.client import Answered, agent, make_release, until
+from tests.extract.filling import small_disk_at
 
 SLEEP = "import time; print('up', flush=True); time.sleep(600)"
 DAY = 86400.0
@@ -187,6 +189,19 @@ def test_a_cleaning_that_was_killed_leaves_no_half_job(home: Path, release: Path
     assert [one.id for one in jobs.everything(home)] == [job.id]
     assert ids(cleaning.clean(home, CleanSpec(go=True)).jobs) == {job.id}
     assert [path.name for path in jobs.runs_dir(home).iterdir()] == [".lock"]
+
+
+def test_what_cannot_be_deleted_is_said(home: Path, release: Path, needs: Callable[[bool, str], None]) -> None:
+    job = start(home, release, "merge")
+    with small_disk_at(job.run_dir / "mounted", "1m", needs):
+        report = cleaning.clean(home, CleanSpec(go=True))
+        (left,) = jobs.runs_dir(home).glob(".gone-*")
+        (problem,) = report.problems
+        assert str(left) in problem
+        assert "mounted: Device or resource busy" in problem
+        assert [path.name for path in left.iterdir()] == ["mounted"]  # what could be deleted is
+        os.rename(left, job.run_dir)  # where it was mounted
+    shutil.rmtree(job.run_dir)
 
 
 def half_written(home: Path, age: float = DAY) -> Path:

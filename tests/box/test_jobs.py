@@ -273,7 +273,7 @@ def test_a_job_that_cannot_be_written_down_does_not_run(home: Path, release: Pat
     spec = {"id": job_id, "argv": [sys.executable, "-c", SLEEP], "env": {}, "cwd": "/", "message": {}}
     (jobs.runs_dir(home) / job_id / "spec.json").write_text(json.dumps(spec))
     (jobs.runs_dir(home) / job_id / "pid.json").mkdir()  # a rename onto it fails, as on a full disk
-    code = f"import sys; sys.path.insert(0, {str(release)!r}); from eagle3_remote.job.supervisor import main; main()"
+    code = jobs.code_of(release, "job.supervisor")
     done = subprocess.run(
         [sys.executable, "-I", "-c", code, str(jobs.runs_dir(home) / job_id)],
         capture_output=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from eagle3_remote.array import slurm
 from eagle3_remote.array.folder import ArrayFolder
+from eagle3_remote.job import jobs
 from eagle3_remote.protocol import ArraySpec, Submission
 from eagle3_remote.rpc import Refused
 
@@ -111,7 +112,7 @@ def script_of(spec: ArraySpec, folder: ArrayFolder) -> str:
     """The batch script."""
     last = spec.tasks - 1
     at_once = f"%{spec.at_once}" if spec.at_once else ""
-    code = f"import sys; sys.path.insert(0, {str(folder.release)!r}); from eagle3_remote.array.task import main; sys.exit(main(sys.argv[1:]))"
+    code = jobs.code_of(folder.release, "array.task")
     lines = [
         "#!/bin/sh",
         f"#SBATCH --job-name=eagle3-{_word(os.path.basename(spec.extract.out))}",

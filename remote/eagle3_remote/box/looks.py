@@ -20,7 +20,7 @@ from eagle3_remote.box.disks import disks, driver, filesystem_of
 from eagle3_remote.box.patience import NoAnswer, within
 from eagle3_remote.extract import facts, place
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.files import read_json
+from eagle3_remote.files import locked, read_json
 from eagle3_remote.job import shortjobs
 from eagle3_remote.protocol import (
     DataLook,
@@ -240,7 +240,7 @@ def _dataset(path: str, model: ModelLook | None) -> DatasetLook:
         stored=stored,
         total=total,
         complete=bool(manifest.get("complete")),
-        writing=place.locked(os.path.join(path, place.LOCK)),
+        writing=locked(os.path.join(path, place.LOCK)),
     )
 
 

@@ -27,6 +27,7 @@ from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.records import Entry, StoredFile
 from eagle3_remote.extract.statesfile import read_header, read_ids
+from eagle3_remote.files import locked
 
 ARROW_FILE = "data-00000-of-00001.arrow"
 INFO_FILE, STATE_FILE = place.INFO_FILE, place.STATE_FILE
@@ -125,7 +126,7 @@ def take_lock(dataset: Dataset, run_dir: str) -> int:
 
 def is_locked(dataset: Dataset) -> bool:
     """Whether an extraction writes the dataset now."""
-    return place.locked(dataset.lock)
+    return locked(dataset.lock)
 
 
 def difference(kept: dict[str, Any], asked: dict[str, Any]) -> str | None:

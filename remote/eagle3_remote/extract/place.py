@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 
 INFO_FILE = "dataset_info.json"
@@ -38,18 +37,3 @@ def among_states(root: str) -> str | None:
 def _only_begun(root: str) -> bool:
     """Whether an extraction of ours made the directories and was killed before its journal; ``.eagle3`` is made first."""
     return os.path.isdir(os.path.join(root, HIDDEN)) and not os.listdir(os.path.join(root, STATES))
-
-
-def locked(path: str) -> bool:
-    """Whether an extraction holds this lock file."""
-    try:
-        fd = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False

@@ -80,8 +80,7 @@ def clean(home: Path, spec: CleanSpec) -> CleanReport:
         if spec.go:
             problems += filter(None, map(_remove, half))
             half = [path for path in half if not path.exists()]
-            _bury(jobs.runs_dir(home))
-        if spec.go:
+            problems += _bury(jobs.runs_dir(home))
             idle = releases.collect(home, look=look)
     return CleanReport(
         gone=spec.go,
@@ -178,10 +177,20 @@ def _remove(run_dir: Path) -> str:
     return ""
 
 
-def _bury(runs: Path) -> None:
-    """Remove what was renamed away, now or by an earlier cleaning that was killed."""
+def _bury(runs: Path) -> list[str]:
+    """Remove what was renamed away, now or by an earlier cleaning that was killed. What stayed: a sentence each."""
+    problems = []
     for path in runs.glob(_GRAVE + "*"):
-        shutil.rmtree(path, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)  # as much as can be
+        try:
+            if path.exists():
+                shutil.rmtree(path)
+        except OSError as error:
+            problems.append(
+                f"{path}, what is left of a run folder, cannot be removed: {error.filename}: {error.strerror}. No job is "
+                "listed for it any more; remove it by hand, or mend the cause and clean again."
+            )
+    return problems
 
 
 def _size(path: Path) -> int:

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_remote.box import identity
-from eagle3_remote.files import read_json, write_atomic
+from eagle3_remote.files import locked, read_json, write_atomic
 from eagle3_remote.job import secretfile
 from eagle3_remote.job.secretfile import Secrets
 from eagle3_remote.protocol import JobState, JobStatus
@@ -103,6 +103,14 @@ def new_id(kind: str) -> str:
     return f"{kind}-{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}"
 
 
+def code_of(release: Path, module: str, first: str = "") -> str:
+    """What ``python -c`` runs to call ``main`` of `module` (below ``eagle3_remote``) with its arguments; `first` comes before."""
+    return (
+        f"import sys; sys.path.insert(0, {str(release)!r}); {first}"
+        f"from eagle3_remote.{module} import main; sys.exit(main(sys.argv[1:]))"
+    )
+
+
 def start(
     home: Path,
     release: Path,
@@ -156,9 +164,8 @@ def start(
             raise
     except OSError as error:
         raise JobError(f"The run directory {run_dir} could not be written: {error.strerror}.") from error
-    code = f"import sys; sys.path.insert(0, {str(release)!r}); from eagle3_remote.job.supervisor import main; main()"
     started = subprocess.run(
-        [sys.executable, "-I", "-c", code, str(run_dir)],
+        [sys.executable, "-I", "-c", code_of(release, "job.supervisor"), str(run_dir)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -252,16 +259,9 @@ def state_of(job: Job) -> JobState:
 def lock_held(job: Job) -> bool:
     """Whether the job's supervisor lives."""
     try:
-        descriptor = os.open(job.run_dir / "lock", os.O_RDWR | os.O_CLOEXEC)
+        return locked(job.run_dir / "lock")
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def leader_lives(job: Job, leader: identity.Identity) -> bool:

@@ -12,14 +12,6 @@ from eagle3_remote.protocol import JobStatus
 from eagle3_remote.rpc import Refused
 
 
-def code_of(release: Path, module: str, first: str = "") -> str:
-    """What ``python -c`` runs to call ``main`` of `module` (below ``eagle3_remote``) with its arguments; `first` comes before."""
-    return (
-        f"import sys; sys.path.insert(0, {str(release)!r}); {first}"
-        f"from eagle3_remote.{module} import main; sys.exit(main(sys.argv[1:]))"
-    )
-
-
 class Programs:
     """What starts jobs of one kind.
 
@@ -46,7 +38,7 @@ class Programs:
         Raises:
             Refused: the job could not be started; nothing runs then.
         """
-        argv = [*python, "-u", "-c", code_of(self._release, module)]
+        argv = [*python, "-u", "-c", jobs.code_of(self._release, module)]
         try:
             job = jobs.start(
                 self._home,

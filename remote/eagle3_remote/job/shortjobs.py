@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_remote.job import jobs
-from eagle3_remote.job.programs import code_of
 from eagle3_remote.rpc import Refused
 
 
@@ -57,7 +56,7 @@ def run(
     Raises:
         Refused: it could not be started, took too long, or failed; the text carries its last word.
     """
-    code = code_of(release, module, "from eagle3_remote.job.lifeline import hold_on; hold_on(); ")
+    code = jobs.code_of(release, module, "from eagle3_remote.job.lifeline import hold_on; hold_on(); ")
     end, held = os.pipe()  # its other end is closed when this process ends, however that happens
     try:
         done = subprocess.run(

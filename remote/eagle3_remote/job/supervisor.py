@@ -1,6 +1,6 @@
 """The tiny process that starts one job, waits for it, and writes down how it ended.
 
-Started as ``PY -I -c "... from eagle3_remote.job.supervisor import main; main()" RUN_DIR``. It leaves the session it was
+Started as ``PY -I -c "... from eagle3_remote.job.supervisor import main; main(sys.argv[1:])" RUN_DIR``. It leaves the session it was
 started in, holds the lock of the run directory for life, and forwards nothing: whoever wants the job to end signals
 the job. Its first process waits until the job runs (or could not be started) and exits 0 (or 1, reason on stderr).
 
@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,9 +37,9 @@ _POLL = 0.5
 _RC_TRIES = 60
 
 
-def main() -> NoReturn:
-    """Run the job of the run directory named in ``sys.argv[1]``."""
-    run_dir = Path(sys.argv[1])
+def main(argv: Sequence[str]) -> NoReturn:
+    """Run the job of the run directory that is the first of `argv`."""
+    run_dir = Path(argv[0])
     read_end, write_end = os.pipe()
     if os.fork() > 0:
         os.close(write_end)

@@ -12,8 +12,8 @@ import os
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
+from eagle3_remote.box.home import box_home
 from eagle3_remote.job import jobs, secretfile
 from eagle3_remote.server.listening import is_at
 
@@ -39,7 +39,7 @@ def key_for(url: str) -> str:
     if key and place == _place(url):
         return key
     with contextlib.suppress(OSError):
-        for job in jobs.living(home(), "server"):
+        for job in jobs.living(box_home(), "server"):
             own = secretfile.read(job.run_dir).args.get(FLAG, "")
             if own and _serves(job, url):
                 return own
@@ -50,11 +50,6 @@ def header_for(url: str) -> dict[str, str]:
     """The header that lets us in; empty: none is needed, or no key is known."""
     key = key_for(url)
     return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def home() -> Path:
-    """The box folder: ``$EAGLE3_HOME``, else ``~/.eagle3-console``."""
-    return Path(os.path.abspath(os.path.expanduser(os.environ.get("EAGLE3_HOME") or "~/.eagle3-console")))
 
 
 class Authorize(urllib.request.BaseHandler):
