@@ -142,6 +142,8 @@ def _verify_lines(verify: VerifyReport) -> list[str]:
     lines = ["## Check", "", head, *_problem_lines(verify.problems, verify.problem_count)]
     lines += [f"* live server, {probe.name}: {probe.result}: {probe.sentence}" for probe in verify.probes]
     lines += [f"* not checked: {text}" for text in verify.unchecked]
+    if verify.not_kept:
+        lines.append(f"The dataset does not remember this check: {_text(verify.not_kept)}.")
     if verify.ok and not verify.complete:
         lines.append("It is not a whole dataset yet: finish it with the same 'extract start' command.")
     return lines

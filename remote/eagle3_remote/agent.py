@@ -176,7 +176,9 @@ class Agent:
             "extract.plan": lambda params: self._extract.plan(_message(ExtractSpec, params), self._status.server()),
             "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
             "extract.control": lambda params: encode(self._extract.control(_message(ExtractWish, params))),
-            "verify": lambda params: self._extract.verify(_message(VerifyQuery, params), self._status.server),
+            "verify": lambda params: self._extract.verify(
+                _message(VerifyQuery, params), self._status.server, only_look=self._console.readonly
+            ),
             "report": lambda params: self._extract.report(_maybe(params, "job")),
             "space": lambda params: encode(look.look(self._home, _message(SpaceQuery, params))),
             "space.stop": lambda params: encode(self._reclaim.stop(_need(params, "path", str))),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from pathlib import Path
 
 import pytest
 
+from eagle3_console.report import verify_markdown
 from eagle3_remote.extract import verified
 from eagle3_remote.extract.findings import SHOWN, Problems, Rows, Sizes
 from eagle3_remote.extract.scan import logs, middle
-from eagle3_remote.protocol import ExtractSpec, Problem
+from eagle3_remote.job import jobs as box_jobs
+from eagle3_remote.protocol import ExtractSpec, Problem, VerifyReport
+from eagle3_remote.steering import Console
+from tests.box.client import agent, make_release, until
+from tests.box.test_steering import greet
 from tests.extract import jobs
 from tests.extract.made import states_bytes, write_data
 from tests.extract.standin import standin
@@ -126,3 +132,37 @@ def test_a_check_is_known_until_the_dataset_is_written_again(tmp_path: Path, pyt
     known = verified.read(str(out))
     assert known is not None
     assert (known.ok, known.faults) == (False, 1)
+
+
+def test_who_only_watches_leaves_no_trace_of_a_check(tmp_path: Path, python: Path) -> None:
+    write_data(tmp_path / "data.jsonl", [[i + 1] * 20 for i in range(6)])
+    out, home, release = tmp_path / "out", tmp_path / "home", make_release(tmp_path / "release")
+    with standin(tmp_path) as server:
+        spec = ExtractSpec(
+            *(str(tmp_path / "data.jsonl"), str(out)),
+            server_url=server.url,
+            dump_dir=str(server.dump_dir),
+            model=str(server.model),
+            probe=False,
+        )
+        assert jobs.run(python, jobs.prepare(tmp_path / "run", spec), tuning=jobs.QUICK) == 0
+    known = {"data": "d", "out": str(out), "python": str(python)}
+    job = box_jobs.start(home, release, box_jobs.new_id("extract"), [str(python), "-c", "pass"], {}, known)
+    until(lambda: box_jobs.exit_code(job) == 0)
+    before = {path.name: path.stat().st_mtime_ns for path in (out / ".eagle3").iterdir()}
+    with agent(release, home) as one:
+        greet(one, Console("alice@mbp", "a" * 16, readonly=True))
+        report = one.ask(VerifyReport, "verify", dataset=str(out), server="", dump_dir="")
+        assert (report.ok, report.samples) == (True, 6)
+        assert "does not remember this check: who asked only watches (--readonly)" in verify_markdown(report)
+        assert {path.name: path.stat().st_mtime_ns for path in (out / ".eagle3").iterdir()} == before
+        greet(one, Console("alice@mbp", "a" * 16, readonly=False))
+        report = one.ask(VerifyReport, "verify", dataset=str(out), server="", dump_dir="")
+        assert (report.not_kept, "does not remember" in verify_markdown(report)) == ("", False)
+        assert verified.read(str(out)) is not None
+        os.replace(out / ".eagle3/verified.json", out / "kept")
+        (out / ".eagle3/verified.json").mkdir()  # as a file system that takes nothing more
+        report = one.ask(VerifyReport, "verify", dataset=str(out), server="", dump_dir="")
+        assert report.ok
+        assert "does not remember this check: " in verify_markdown(report)
+        assert "verified.json cannot be written: Is a directory." in verify_markdown(report)

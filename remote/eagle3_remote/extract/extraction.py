@@ -138,8 +138,11 @@ class ExtractControl(Programs):
                 raise Refused(f"{place} cannot be written: {error.strerror}.") from error
         return ControlReport(job.id, f"Job {job.id} {text}.")
 
-    def verify(self, asked: VerifyQuery, server: Callable[[], ServerStatus]) -> Any:
+    def verify(self, asked: VerifyQuery, server: Callable[[], ServerStatus], *, only_look: bool = False) -> Any:
         """An encoded `VerifyReport`: the dataset re-checked against its own manifest, and some rows against a live server.
+
+        Args:
+            only_look: write nothing, not even that it was checked.
 
         Raises:
             Refused: no such dataset, no Python to check it with is known, the server is not fit, or the check itself failed.
@@ -151,11 +154,11 @@ class ExtractControl(Programs):
         job = next(
             (one for one in jobs.everything(self._home, "extract") if one.spec["message"].get("out") == path), None
         )
-        words = []
+        words = ["--only-look"] if only_look else []
         if asked.server:
             url = "" if asked.server == "running" else asked.server
             fit = self._fit(ExtractSpec("", "", server_url=url, dump_dir=asked.dump_dir, extra_key=True), server())
-            words = ["--server", fit.url, "--dump-dir", fit.dump_dir, *(["--extra-key"] if fit.extra_key else [])]
+            words += ["--server", fit.url, "--dump-dir", fit.dump_dir, *(["--extra-key"] if fit.extra_key else [])]
         return shortjobs.run(self._release, shortjobs.python_of(self._home, job), "extract.verify", path, *words)
 
     def report(self, job_id: str | None) -> Any:

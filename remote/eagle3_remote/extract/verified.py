@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -14,15 +13,17 @@ from eagle3_remote.protocol import Verified, VerifyReport, decode, encode
 _FILE = "verified.json"
 
 
-def keep(ours: str, manifest: dict[str, Any], report: VerifyReport) -> None:
-    """Write down what the check of a finished dataset came to; `ours` is its hidden folder.
-
-    A dataset that may not be written, or that has no space, is checked all the same.
+def keep(ours: str, manifest: dict[str, Any], report: VerifyReport) -> str:
+    """Write down what the check of a finished dataset came to; `ours` is its hidden folder. Why that could not be, or nothing:
+    a dataset that may not be written, or that has no space, is checked all the same.
     """
     fact = Verified(time.time(), report.ok, report.samples, report.problem_count)
     text = json.dumps({"of": manifest.get("written_at"), "verified": encode(fact)})
-    with contextlib.suppress(OSError):
+    try:
         write_atomic(Path(ours, _FILE), text.encode())
+    except OSError as error:
+        return f"{Path(ours, _FILE)} cannot be written: {error.strerror}"
+    return ""
 
 
 def read(root: str) -> Verified | None:

@@ -38,6 +38,9 @@ _LOOKED_AT = 32
 """Files whose rows are held against the model, and against a live server."""
 
 
+ONLY_LOOKED = "who asked only watches (--readonly), and changes nothing on the box"
+
+
 @dataclasses.dataclass
 class _Seen:
     """What the pass over the files adds up to."""
@@ -49,8 +52,14 @@ class _Seen:
     bytes: int = 0
 
 
-def verify(root: str, server: live.Place | None = None, threads: int = THREADS) -> VerifyReport:
-    """Check the dataset at `root`, and with `server` some of its rows against a live one; never raises for what is wrong with it."""
+def verify(
+    root: str, server: live.Place | None = None, threads: int = THREADS, *, only_look: bool = False
+) -> VerifyReport:
+    """Check the dataset at `root`, and with `server` some of its rows against a live one; never raises for what is wrong with it.
+
+    Args:
+        only_look: write nothing, not even that it was checked.
+    """
     began = time.monotonic()
     dataset = ds.Dataset(os.path.abspath(root))
     try:
@@ -96,9 +105,10 @@ def verify(root: str, server: live.Place | None = None, threads: int = THREADS) 
         probes=tuple(answers),
         unchecked=(*unchecked, *no_norm),
     )
-    if complete and not locked:
-        verified.keep(dataset.ours, manifest, report)
-    return report
+    if not complete or locked:
+        return report
+    why = ONLY_LOOKED if only_look else verified.keep(dataset.ours, manifest, report)
+    return dataclasses.replace(report, not_kept=why)
 
 
 def _hopeless(dataset: ds.Dataset, kind: str, text: str) -> VerifyReport:
@@ -265,8 +275,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--server", metavar="URL", default="")
     parser.add_argument("--dump-dir", metavar="DIR", default="")
     parser.add_argument("--extra-key", action="store_true")
+    parser.add_argument("--only-look", action="store_true")
     args = parser.parse_args(argv)
     place = live.Place(args.server, args.dump_dir, args.extra_key) if args.server else None
-    report = verify(args.dataset, place)
+    report = verify(args.dataset, place, only_look=args.only_look)
     sys.stdout.write(json.dumps(encode(report)) + "\n")
     return 0 if report.ok else 7

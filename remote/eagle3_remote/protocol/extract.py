@@ -196,6 +196,8 @@ class VerifyReport:
     """Where a live server was asked as well."""
     unchecked: tuple[str, ...] = ()
     """What could not be looked at, and why."""
+    not_kept: str = ""
+    """Why a finished dataset does not remember this check; empty: it does, or it is not finished."""
 
 
 @dataclasses.dataclass(frozen=True)
