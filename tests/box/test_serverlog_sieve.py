@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.serverlog import LogState, feed, fold
 from eagle3_remote.serverlog.sieve import Kind, kind, sift
-from eagle3_remote.serverlog.words import COUNTS, KEY, LOAD_BEGIN, LOAD_END, STAGES, TROUBLES, WORDS
+from eagle3_remote.serverlog.words import BENIGN, COUNTS, KEY, LOAD_BEGIN, LOAD_END, STAGES, TROUBLES, WORDS
 from tests.box.test_serverlog_causes import CASES
 
 LOGS = [path.read_bytes() for path in sorted((Path(__file__).parent / "logs").rglob("*.log"))]
@@ -23,6 +23,7 @@ OTHER_WORDS = (LOAD_BEGIN, LOAD_END, MARKER_READY, MARKER_CHECKED, MARKER_REFUSE
 STARTS = [line for line in KNOWN if b"] server_args=" in line][:1] or [
     b"[2026-08-12 09:00:00] server_args=ServerArgs()"
 ]
+HEAD = b"[2026-08-12 09:00:01 TP0] Scheduler hit an exception: Traceback (most recent call last):"
 FOREIGN = [
     b"another program says 4 of 99",
     b"[2026-08-12 09:47:11] a page was written",
@@ -43,6 +44,23 @@ FOREIGN = [
     b'{"log":"a page was written [2026-08-12 09:00:01 TP15] y\\n"}',
     b'[2026-08-12 09:00:01 TP16] INFO:     127.0.0.1:4 - "GET /x HTTP/1.1" 200 OK',
     b"Capture decode graph BEGIN",
+    b'  File "page.py", line 3, in write',
+    b"    write(page)",
+    b"  7  write(page)",
+    b"    write(page) [2026-08-12 09:00:01 TP17] x",
+    b"12 pages were written",
+    b" a page was written",
+    b"- a page was written",
+    b"3: a page was written",
+    b"Aug 12 09:00:01 box python[47]: a page was written",
+    b"sglang-1  | ",
+    b'INFO:     127.0.0.1:4 - "GET /x HTTP/1.1" 404 Not Found',
+    b"Receive: obj=GenerateReqInput(rid='a')",
+    b"Some1.module.1Surprise",
+    b"Traceback (most recent call last):",
+    b"Process scheduler_TP1:",
+    b"KeyError: 'x'",
+    HEAD,
 ]
 LINES = st.one_of(st.sampled_from(FOREIGN), st.sampled_from(FOREIGN), st.sampled_from(KNOWN), st.sampled_from(TOLD))
 WANTED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
@@ -106,7 +124,9 @@ def test_a_server_that_begins_anew_has_its_own_ranks() -> None:
 
 
 def test_while_a_traceback_is_open_every_line_counts() -> None:
-    head = b"[2026-08-12 09:00:01 TP0] Scheduler hit an exception: Traceback (most recent call last):"
-    for line in FOREIGN:
-        data = b"\n".join([FOREIGN[0], head, b'  File "x", line 1', line, FOREIGN[0], b""])
-        assert sifted(data, 1 << 16, []) == plain(data), line
+    benign = [line.encode() for line in BENIGN.pattern.replace("\\", "").split("|")]
+    for before in (b"Prefill batch, #running-req: 1", b"Process scheduler_TP3:", benign[0], FOREIGN[0], b""):
+        for line in [*FOREIGN, *benign]:
+            for after in (b"", b"KeyError: 'x'", b"Traceback (most recent call last):\nKeyError: 'x'"):
+                data = b"\n".join([FOREIGN[0], HEAD, b'  File "x", line 1', before, line, FOREIGN[0], line, after, b""])
+                assert sifted(data, 1 << 16, []) == plain(data), data

@@ -8,13 +8,12 @@ nothing are passed over in bulk; see `lines.telling`.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import re
 
 from eagle3_patch.layout import MARKER_CHECKED, MARKER_READY, MARKER_REFUSED
 from eagle3_remote.serverlog.lines import Line, clean, quiet_rank, split, telling, unwrap
-from eagle3_remote.serverlog.sieve import sift
+from eagle3_remote.serverlog.sieve import condense, idle, sift
 from eagle3_remote.serverlog.stages import MAX_RANKS, Stages
 from eagle3_remote.serverlog.state import LogState
 from eagle3_remote.serverlog.words import (
@@ -39,8 +38,6 @@ _SAMPLE = 8
 _SPARSE = 512
 """A block goes through the sieve where its first eighth has more than one telling line in so many bytes."""
 _MAX_TEXT = 600
-_REMEMBERED = 400
-"""Bytes of a line whose verdict is kept, so that what is kept stays small."""
 _NUMBER = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 
 
@@ -103,23 +100,31 @@ class Fold(Stages):
         """Some lines, each behind a newline."""
         sample = telling(self.get("ranks"), False).finditer(data, 0, len(data) // _SAMPLE)
         many = itertools.islice(sample, len(data) // _SAMPLE // _SPARSE, None)
-        if next(many, None) is None or not self._sifted(data):
+        if next(many, None) is None:
             self._read(data)
+        elif not self._sifted(data):
+            self._read(condense(data))
 
     def _sifted(self, data: bytes) -> bool:
         """Read only the lines that matter; `False`: more would have mattered, and nothing was done."""
+        if self.get("trouble").open or b"raceback" in data or b"server_args=" in data:
+            return False
         before, stamp_text, ranks = dict(self._new), self._stamp_text, self.get("ranks")
-        enough = not self.get("trouble").open and self._read(sift(data, ranks), alone=True)
-        if enough and ranks <= self.get("ranks") and len(self.get("ranks")) < MAX_RANKS:
+        if (
+            self._read(sift(data, ranks), alone=True)
+            and ranks <= self.get("ranks")
+            and len(self.get("ranks")) < MAX_RANKS
+        ):
             return True
         self._new, self._stamp_text = before, stamp_text
         return False
 
     def _read(self, data: bytes, *, alone: bool = False) -> bool:
         """Lines, each behind a newline. With `alone` it ends with `False` as soon as a traceback is open."""
-        place = 0
+        place, ranks = 0, self.get("ranks")
         glued = data.count(b"[20") != data.count(b"\n[20")
-        for found in telling(self.get("ranks"), glued).finditer(data):
+        search = telling(ranks, glued).search
+        while found := search(data, place):
             start = found.start()
             if start > place:
                 self._quiet(data, place, start)
@@ -128,6 +133,9 @@ class Fold(Stages):
             self._telling(data[start + 1 : place])
             if alone and self.get("trouble").open:
                 return False
+            if self.get("ranks") is not ranks:
+                ranks = self.get("ranks")
+                search = telling(ranks, glued).search
         if len(data) > place:
             self._quiet(data, place, len(data))
         return True
@@ -155,6 +163,8 @@ class Fold(Stages):
 
     def _batches(self, data: bytes, start: int, end: int) -> None:
         """``key: value`` pairs; which there are, and in which order, differs by version. The last of each counts."""
+        if all(data.find(words, start, end) < 0 for words in (b"#", TPS, b" batch")):
+            return
         for name, key in (("running", b"#running-req: "), ("queued", b"#queue-req: "), ("prefill_tps", TPS)):
             value = _last_number(data, key, start, end)
             if value is not None:
@@ -177,6 +187,9 @@ class Fold(Stages):
             self._enter(Step.SERVING)
 
     def _telling(self, raw: bytes) -> None:
+        closed = not self.get("trouble").open
+        if closed and idle(raw, self.get("ranks")):
+            return
         rank = quiet_rank(raw)
         if rank is not None:
             self._rank(rank)
@@ -187,7 +200,7 @@ class Fold(Stages):
                 if inner and inner != raw:
                     self._read(b"\n" + inner[:MAX_LINE])
             return
-        if _idle(raw) and not self.get("trouble").open:
+        if closed and KEY.search(raw, raw.find(b"] ") + 2 if raw.startswith(b"[20") else 0) is None:
             if b"[" in raw:
                 for line in split(clean(raw)):
                     self._rank(line.rank)
@@ -195,7 +208,7 @@ class Fold(Stages):
         text = clean(raw)
         if (": obj=" in text or '"request.' in text) and (request := REQUEST.search(text)):
             text = text[: request.start()]  # prompts and answers say nothing of the server
-        if BAR_ENDS[0] in text or BAR_ENDS[1] in text or BAR_ENDS[2] in text:
+        if "%" in text and (BAR_ENDS[0] in text or BAR_ENDS[1] in text or BAR_ENDS[2] in text):
             text = self._frames(text)
         if text.strip():
             for line in split(text):
@@ -244,17 +257,6 @@ class Fold(Stages):
             after = before.see(line, self.get("step"))
             if after is not before:
                 self._new["trouble"] = after
-
-
-def _idle(raw: bytes) -> bool:
-    """Whether a line changes nothing. The same messages come again and again, each with another time."""
-    start = raw.find(b"] ") + 2 if raw.startswith(b"[20") else 0
-    return _idle_message(raw[start:]) if len(raw) < _REMEMBERED else KEY.search(raw, start) is None
-
-
-@functools.lru_cache(maxsize=4096)
-def _idle_message(message: bytes) -> bool:
-    return KEY.search(message) is None
 
 
 def _line_at(data: bytes, place: int, start: int, end: int) -> bytes:

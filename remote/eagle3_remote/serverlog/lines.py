@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 _CSI = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _CONTROLS = bytes([*range(9), *range(11, 32), 127])
@@ -63,8 +63,7 @@ _STAMPED = re.compile(
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One log record's first line, or a line of its continuation."""
 
     message: str

@@ -16,7 +16,7 @@ import functools
 import re
 
 from eagle3_remote.serverlog.lines import clean
-from eagle3_remote.serverlog.words import COUNTS, STAGES, TROUBLES, any_of
+from eagle3_remote.serverlog.words import BENIGN, COUNTS, STAGES, TROUBLES, any_of
 
 _DIGITS = b"0123456789"
 _WORDS = re.compile(any_of((*STAGES, *TROUBLES, *COUNTS)).encode().translate(None, _DIGITS))
@@ -25,6 +25,11 @@ _REMEMBERED = 400
 _PLAIN = re.compile(rb"[\t\x20-\x7e]*")
 _MAY_NAME = re.compile(r"::\.?(?: [A-Z_]+)+\]|gpu(?:_id)?=\]|\d")
 """What is left of a record's prefix with a rank in it, see `lines.STAMP`; its digits may be others than ASCII's."""
+_WRAPPED = re.compile(rb"::|\||gpu|\[")
+"""What a stamp or a launcher's prefix has."""
+_SAYS_SOMETHING = re.compile(rb"(?i:graph)|obj=|request\.|^INFO: |^[\w.]*\.\w*(?::|$)")
+"""What may be the capture of graphs, a logged request, an answer to one, or an exception of an odd name."""
+FRAMES = (b"  File ", b"    ")
 _RANKS = re.compile(rb"\d\d:\d\d:\d\d(?:\.\d{3})?((?: [A-Z_]+\d+)+)\]|\[(gpu(?:_id)?=\d+)\]")
 
 
@@ -32,8 +37,20 @@ class Kind(enum.Enum):
     """What is known of a line from its shape."""
 
     LOOK = "it must be read"
-    NOTHING = "it changes nothing"
-    RANK = "it changes nothing if its rank is known"
+    RANK = "it changes nothing if its rank is known and no traceback is open"
+    NOTHING = "it changes nothing if no traceback is open"
+    ALIKE = "and if one is: what it changes, the next of these does not change again"
+    FRAME = "it changes nothing if it begins like a traceback's frame"
+
+
+def idle(line: bytes, ranks: frozenset[str]) -> bool:
+    """Whether a line changes nothing as long as no traceback is open; `False`: it may.
+
+    Args:
+        ranks: those known.
+    """
+    one = kind(line.translate(None, _DIGITS))
+    return one is not Kind.LOOK and (one is not Kind.RANK or _named(line) <= ranks)
 
 
 def sift(data: bytes, ranks: frozenset[str]) -> bytes:
@@ -46,18 +63,31 @@ def sift(data: bytes, ranks: frozenset[str]) -> bytes:
         ranks: those known.
     """
     shapes = data.translate(None, _DIGITS).split(b"\n")
-    kinds = {shape: kind(shape) for shape in set(shapes)}
-    if all(one is Kind.NOTHING for one in kinds.values()):
+    told = {shape: one for shape in set(shapes) if (one := kind(shape)) in (Kind.LOOK, Kind.RANK)}
+    if not told:
         return b""
-    known = {rank.encode() for rank in ranks}
-    told = {shape: one for shape, one in kinds.items() if one is not Kind.NOTHING}
     return b"".join(
         [
             b"\n" + line
             for line, shape in zip(data.split(b"\n"), shapes)  # noqa: B905
-            if shape in told and (told[shape] is Kind.LOOK or not _named(line) <= known)
+            if shape in told and (told[shape] is Kind.LOOK or not _named(line) <= ranks)
         ]
     )
+
+
+def condense(data: bytes) -> bytes:
+    """The lines of `data` that must be read whatever is open; folding them is folding `data`."""
+    shapes = data.translate(None, _DIGITS).split(b"\n")
+    kinds = {shape: kind(shape) for shape in set(shapes)}
+    kept, before = [], Kind.LOOK
+    for line, shape in zip(data.split(b"\n"), shapes):  # noqa: B905
+        now = kinds[shape]
+        if not line or (now is Kind.FRAME and line.startswith(FRAMES)):
+            continue
+        if now is not Kind.ALIKE or before is not Kind.ALIKE:
+            kept.append(b"\n" + line)
+        before = now
+    return b"".join(kept)
 
 
 def kind(shape: bytes) -> Kind:
@@ -69,13 +99,23 @@ def _judged(shape: bytes) -> Kind:
     if shape.startswith(b'{"log":') or _WORDS.search(shape) is not None:
         return Kind.LOOK
     if b"[" not in shape or _MAY_NAME.search(clean(shape)) is None:
-        return Kind.NOTHING
+        return _plain(shape)
     return Kind.RANK if _PLAIN.fullmatch(shape) is not None else Kind.LOOK
+
+
+def _plain(shape: bytes) -> Kind:
+    """Of one that has no word that matters and no rank: whether it matters to an open traceback."""
+    if _PLAIN.fullmatch(shape) is None or _WRAPPED.search(shape) is not None:
+        return Kind.NOTHING
+    if shape.startswith(FRAMES):
+        return Kind.FRAME
+    alike = shape[:1].isalpha() and _SAYS_SOMETHING.search(shape) is None and BENIGN.search(shape.decode()) is None
+    return Kind.ALIKE if alike else Kind.NOTHING
 
 
 _kept = functools.lru_cache(maxsize=1 << 13)(_judged)
 
 
-def _named(line: bytes) -> set[bytes]:
+def _named(line: bytes) -> set[str]:
     """The ranks that a line of `Kind.RANK` names, and perhaps what only looks like one."""
-    return {(found[1] or found[2]).strip() for found in _RANKS.finditer(line)}
+    return {(found[1] or found[2]).strip().decode() for found in _RANKS.finditer(line)}

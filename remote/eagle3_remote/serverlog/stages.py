@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import dataclasses
+import functools
 import json
 import re
 import time
@@ -46,9 +47,8 @@ class Stages:
         if self._stamp_text == date + clock:
             return
         self._stamp_text = date + clock
-        try:
-            seconds = float(calendar.timegm(time.strptime(f"{date} {clock}", "%Y-%m-%d %H:%M:%S")))
-        except (ValueError, OverflowError):
+        seconds = _seconds(date, clock)
+        if seconds is None:
             return
         if self.get("first_stamp") is None:
             self._new["first_stamp"] = seconds
@@ -102,7 +102,7 @@ class Stages:
             self._move(Step.LOAD_WEIGHTS, Step.READY)
         elif LOAD_END in message:
             self._load_end(message, rank)
-        elif capture := CAPTURE.search(message):
+        elif "graph" in message.lower() and (capture := CAPTURE.search(message)):
             self._capture(rank, begin=capture[1].lower() == "begin")
         elif "max_total_num_tokens=" in message and (sizes := SIZES.search(message)):
             chunk = None if sizes[2] == "None" else int(sizes[2][:18])
@@ -112,7 +112,7 @@ class Stages:
                 if words in message:
                     self._reach(step)
                     return True
-            for name in _NAMED:
+            for name in _NAMED if "scheduler" in message else ():
                 if found := name.search(message):
                     self._rank(f"rank {found[1]}" if found[1].isdigit() else found[1])
             return False
@@ -202,6 +202,23 @@ class Stages:
         except (ValueError, TypeError, KeyError, RecursionError):
             reason = text
         self._new["refused"] = str(reason)[:_MAX_TEXT]
+
+
+def _seconds(date: str, clock: str) -> float | None:
+    """Since 1970, as the stamp is written; `None`: there is no such time."""
+    midnight = _midnight(date)
+    hour, minute, second = (int(part) for part in clock.split(":"))
+    if midnight is None or hour > 23 or minute > 59 or second > 61:
+        return None
+    return midnight + hour * 3600 + minute * 60 + second
+
+
+@functools.lru_cache(maxsize=64)
+def _midnight(date: str) -> float | None:
+    try:
+        return float(calendar.timegm(time.strptime(date, "%Y-%m-%d")))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _gap(ranks: frozenset[str]) -> bool:
