@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -14,14 +15,17 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from eagle3_console.link import login
 from eagle3_console.link.connect import connect
-from eagle3_console.link.errors import KeyUnusable, LoginRefused
+from eagle3_console.link.errors import KeyUnusable, LinkTimeout, LoginRefused
 from eagle3_console.link.prompts import RefusingPrompter
 from eagle3_console.link.route import SshOptions
 from eagle3_console.link.target import parse
 from tests.link.asks import Person
 from tests.link.conftest import options_for
+from tests.link.proxy import Proxy
 from tests.link.sshd import SshdBox, ordinary_user, running_sshd, tool
+from tests.link.test_config import RELAY
 
 PASSPHRASE = "open sésame"
 
@@ -304,3 +308,62 @@ async def test_a_key_that_somebody_has_to_be_asked_for_is_offered_first(box: Ssh
         config.write_text(f"IdentityAgent {socket}\n")
         assert await whoami(box.address, options_for(box, identity_files=(), config_files=(config,))) == box.user
     assert offers(box)[before:] == ["Postponed", "Accepted"]
+
+
+@pytest.mark.parametrize("way", ["direct", "through a jump host", "by a proxy command"])
+async def test_a_network_that_dies_during_the_login_is_not_waited_for_as_for_a_person(
+    box: SshdBox, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "DEAD_AFTER", 1)
+    async with Proxy(box.host, box.port) as proxy:
+        config, relay, begin = tmp_path / "config", tmp_path / "relay.py", login.Login.begin_auth
+        relay.write_text(RELAY)
+        config.write_text(
+            f"Host far\n  HostName 127.0.0.1\n  Port {proxy.port}\n"
+            + (f"  ProxyJump {box.address}\n" if way == "through a jump host" else "")
+            + (f"  ProxyCommand {sys.executable} {relay} %h %p\n" if way == "by a proxy command" else "")
+        )
+
+        def begins(self: login.Login, username: str) -> None:
+            begin(self, username)
+            proxy.freeze()
+
+        monkeypatch.setattr(login.Login, "begin_auth", begins)
+        options = options_for(box, config_files=(config,), known_hosts=tmp_path / "hosts", accept_new=True)
+        with pytest.raises(
+            LinkTimeout, match=r"fell silent during the login of '\w+': the box.* on the way to it, died or hangs"
+        ):
+            await whoami("far", options)
+
+
+async def test_a_person_and_what_a_password_sets_going_on_the_box_may_take_their_time(
+    box: SshdBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "DEAD_AFTER", 1)
+
+    class Slow(Person):
+        async def passphrase(self, path: str) -> str | None:
+            await asyncio.sleep(2)
+            return await super().passphrase(path)
+
+    class Thorough(asyncssh.SSHServer):
+        def password_auth_supported(self) -> bool:
+            return True
+
+        def kbdint_auth_supported(self) -> bool:
+            return False
+
+        async def validate_password(self, username: str, password: str) -> bool:
+            await asyncio.sleep(2)  # as when a phone is asked
+            return password == PASSPHRASE
+
+    key = locked_copy(box, tmp_path / "key")
+    person = Slow(passphrases=[PASSPHRASE], passwords=[PASSPHRASE])
+    assert await whoami(box.address, options_for(box, identity_files=(key,)), person) == box.user
+    async with asyncssh.listen(
+        "127.0.0.1", 0, server_factory=Thorough, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")]
+    ) as server:
+        options = SshOptions(config_files=(), known_hosts=tmp_path / "hosts", accept_new=True)
+        async with await connect(parse(f"a@127.0.0.1:{server.get_port()}"), options, person) as link:
+            await link.ping()
+    assert [kind for kind, *_ in person.asked] == ["passphrase", "password"]

@@ -26,6 +26,8 @@ KEEPALIVE_COUNT = 3
 """A dead link is seen after interval × (count + 1) = 20 s."""
 LOGIN_TIMEOUT = 120.0
 """Seconds for the login, typing included; sshd's own LoginGraceTime is the same."""
+_LOOK = 0.5
+"""Seconds between two looks whether the box has fallen silent during the login."""
 _MAX_HOPS = 8
 _HOST_KEY_ALGORITHMS = (
     "ssh-ed25519",
@@ -218,6 +220,9 @@ class _Dialler:
             )
             if not done:
                 raise TimeoutError
+            while not (await asyncio.wait({task}, timeout=_LOOK))[0]:
+                if login.overdue():
+                    raise TimeoutError
             return await task
         except BaseException:
             task.cancel()

@@ -146,6 +146,11 @@ def _unreachable(error: BaseException, attempt: Attempt) -> LinkError:
 
 
 def _timeout(error: BaseException, attempt: Attempt) -> LinkError:
+    if attempt.authenticating:
+        way = f", or {attempt.proxy} on the way to it," if attempt.proxy else ", or the network on the way to it,"
+        return LinkTimeout(
+            f"{attempt.address} fell silent during the login of '{attempt.user}': the box{way} died or hangs. Try again."
+        )
     if attempt.connected:
         return LinkTimeout(
             f"{attempt.address} accepted the connection but did not speak SSH within {attempt.connect_timeout:g} s. "

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ class Login(asyncssh.SSHClient):
         self.authenticating = asyncio.Event()
         self.signs_unasked = False
         """See `unasked`."""
+        self._box_since: float | None = None
+        """Since when nobody but the box is waited for; `None`: a person, a phone or an agent may be."""
         self.lost: Exception | None = None
         """Why the connection ended; `None` while it stands and after a clean end."""
 
@@ -118,11 +121,22 @@ class Login(asyncssh.SSHClient):
 
     def begin_auth(self, username: str) -> None:
         self.authenticating.set()
+        self._box_since = time.monotonic()
+
+    def overdue(self) -> bool:
+        """Whether the box has said nothing for `DEAD_AFTER` though only it is waited for.
+
+        The kernel sees a dead network only as far as the next machine: not behind a jump host or a proxy. What a password or
+        a question sets going on the box may take its time.
+        """
+        return self._box_since is not None and time.monotonic() - self._box_since > DEAD_AFTER
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
         self._note_offer()
         key = await self._keys.next()
         self.signs_unasked = self._keys.unasked
+        if key is not None and self.signs_unasked:
+            self._box_since = time.monotonic()
         return key
 
     async def password_auth_requested(self) -> str | None:
@@ -166,6 +180,7 @@ class Login(asyncssh.SSHClient):
         return answers
 
     def _note_offer(self) -> None:
+        self._box_since = None  # it answered
         if self._connection is not None:
             new = [name for name in self._connection.get_server_auth_methods() if name not in self._offered]
             self._offered = (*self._offered, *new)
