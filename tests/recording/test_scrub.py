@@ -5,37 +5,46 @@ from __future__ import annotations
 import pytest
 
 from eagle3_console.recording import scrub
+from eagle3_remote import protocol
 
 SECRET = "Zq7rT_p4-x9Lk2"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"--api-key {SECRET}",
-        f"--api-key={SECRET} --port 30000",
-        f"HF_TOKEN={SECRET} python -m sglang",
-        f"export HUGGING_FACE_HUB_TOKEN='{SECRET}'",
-        f"server_args=ServerArgs(model='/m', api_key='{SECRET}', admin_api_key=\"{SECRET}\")",
-        f"{{'hf_token': '{SECRET}'}}",
-        f"Authorization: Bearer {SECRET}",
-        f"https://user:{SECRET}@proxy:3128/",
-        f"https://hooks.slack.com/services/T00/B00/{SECRET}",
-        f"https://discord.com/api/webhooks/123/{SECRET}",
-        f"webhook = https://example.org/{SECRET}",
-        f"password: {SECRET}",
-        f"WANDB_API_KEY: {SECRET}",
-        "sk-" + "a1" * 20,
-        "hf_" + "aB3" * 12,
-        "AKIA" + "ABCD" * 4,
-    ],
-)
+SECRETS = [
+    f"--api-key {SECRET}",
+    f"--api-key={SECRET} --port 30000",
+    f"HF_TOKEN={SECRET} python -m sglang",
+    f"export HUGGING_FACE_HUB_TOKEN='{SECRET}'",
+    f"server_args=ServerArgs(model='/m', api_key='{SECRET}', admin_api_key=\"{SECRET}\")",
+    f"{{'hf_token': '{SECRET}'}}",
+    f"Authorization: Bearer {SECRET}",
+    f"https://user:{SECRET}@proxy:3128/",
+    f"https://hooks.slack.com/services/T00/B00/{SECRET}",
+    f"https://discord.com/api/webhooks/123/{SECRET}",
+    f"webhook = https://example.org/{SECRET}",
+    f"password: {SECRET}",
+    f"WANDB_API_KEY: {SECRET}",
+    "sk-" + "a1" * 20,
+    "hf_" + "aB3" * 12,
+    "AKIA" + "ABCD" * 4,
+]
+
+
+@pytest.mark.parametrize("text", SECRETS)
 def test_secrets_are_stars_of_the_same_length(text: str) -> None:
     clean = scrub.text(text)
     assert SECRET not in clean
     assert clean != text
     assert "*****" in clean
     assert len(clean) == len(text)
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_log_on_the_screen_goes_by_the_same_rule(text: str) -> None:
+    clean = protocol.hide_assigned(text)
+    assert SECRET not in clean
+    assert protocol.HIDDEN in clean
+    assert protocol.hide_assigned(clean) == clean, "what is hidden stays what it is"
 
 
 @pytest.mark.parametrize(
@@ -57,6 +66,7 @@ def test_secrets_are_stars_of_the_same_length(text: str) -> None:
 )
 def test_what_is_no_secret_stays(text: str) -> None:
     assert scrub.text(text) == text
+    assert protocol.hide_assigned(text) == text
 
 
 def test_values_behind_secret_names() -> None:

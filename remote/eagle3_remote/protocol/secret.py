@@ -22,10 +22,19 @@ _ENDS_A_FLAG = re.compile(r"(^|-)(token|secret|password|passwd|passphrase|creden
 _ASSIGNED = re.compile(
     r"""(?P<head>\b(?:[A-Za-z0-9_-]*(?:(?:api|access|secret|private|watermark)[_-]?key(?:[_-][a-z])?|secret|password|passwd
     |passphrase|(?:hf|hub|auth|access|api|bearer|github|wandb|slack)[A-Za-z0-9_-]*[_-]?token|webhook(?:[_-]url)?))
-    ["']?(?:\s*[=:]\s*|\s+(?=["'])))(?P<value>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"',;)}\]]+)""",
+    ["']?(?:\s*[=:]\s*|\s+(?=["'])))(?P<value>(?!\(left\ out\))(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"',;)}\]]+))""",
     re.IGNORECASE | re.VERBOSE,
 )
 """In prose and logs, where ``KeyError: 'x'`` and ``eos_token='</s>'`` are no secrets."""
+_OPTION = re.compile(r"""(?P<flag>--[A-Za-z][\w-]*)(?P<gap>=|\s+(?!-))(?!\(left out\))(?P<value>[^\s"',;]+)""")
+"""An argument and its value in a command line that stands in a text."""
+_LOOKS_LIKE_A_KEY = re.compile(
+    r"""\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abprs]-[\w-]{10,}
+    |AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})|(?<=\bBearer\ )(?!\(left\ out\))\S+
+    |(?<=://hooks\.slack\.com/)(?!\(left\ out\))[^\s"']+|(?<=/api/webhooks/)(?!\(left\ out\))[^\s"']+""",
+    re.VERBOSE,
+)
+"""Wherever it stands."""
 _NONE = ("None", "null", "True", "False")
 _WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
@@ -64,7 +73,8 @@ def hide_argv(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def hide_assigned(text: str, instead: Callable[[str], str] = lambda value: HIDDEN) -> str:
-    """A text (a log, a settings file) without the values that stand behind secret names: ``api_key='K'``, ``HF_TOKEN = "K"``.
+    """A text (a log, a settings file) without the values that stand behind secret names: ``api_key='K'``, ``HF_TOKEN = "K"``,
+    ``--api-key K``; without passwords in addresses; and without what looks like a key wherever it stands.
 
     Args:
         instead: what stands for a value; by default `HIDDEN`.
@@ -76,8 +86,13 @@ def hide_assigned(text: str, instead: Callable[[str], str] = lambda value: HIDDE
         bare = value[1:-1] if quote else value
         return found[0] if value in _NONE else f"{found['head']}{quote}{instead(bare)}{quote}"
 
-    hidden = _ASSIGNED.sub(hide, text)
-    return _WITH_PASSWORD.sub(lambda found: f"://{instead(found[0][3:-1])}@", hidden)
+    def option(found: re.Match[str]) -> str:
+        return f"{found['flag']}{found['gap']}{instead(found['value'])}" if is_secret_flag(found["flag"]) else found[0]
+
+    text = _ASSIGNED.sub(hide, text)
+    text = _WITH_PASSWORD.sub(lambda found: f"://{instead(found[0][3:-1])}@", text)
+    text = _OPTION.sub(option, text)
+    return _LOOKS_LIKE_A_KEY.sub(lambda found: instead(found[0]), text)
 
 
 def hide_text(text: str, values: Iterable[str]) -> str:
