@@ -123,8 +123,15 @@ def test_a_server_that_begins_anew_has_its_own_ranks() -> None:
     assert "TP7" in plain(data).ranks
 
 
+def test_a_rank_of_the_server_before_is_told_again() -> None:
+    quiet = b'[2026-08-12 09:00:01 TP16] INFO:     127.0.0.1:4 - "GET /x HTTP/1.1" 200 OK\n'
+    data = b"[2026-08-12 09:00:01] Load weight begin.\n" + quiet + STARTS[0] + b"\n" + quiet
+    for cut in (0, len(data) - len(quiet)):
+        assert "TP16" in feed(feed(LogState(ranks=frozenset({"TP16"})), data[:cut]), data[cut:]).ranks
+
+
 def test_while_a_traceback_is_open_every_line_counts() -> None:
-    benign = [line.encode() for line in BENIGN.pattern.replace("\\", "").split("|")]
+    benign = [words.encode() for words in BENIGN]
     for before in (b"Prefill batch, #running-req: 1", b"Process scheduler_TP3:", benign[0], FOREIGN[0], b""):
         for line in [*FOREIGN, *benign]:
             for after in (b"", b"KeyError: 'x'", b"Traceback (most recent call last):\nKeyError: 'x'"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from eagle3_remote.serverlog.words import TROUBLES, Step, any_of
+from eagle3_remote.serverlog.words import Step
 
 PRIMARY, CONSEQUENCE, GUESS, GONE = 4, 3, 2, 1
 """How much a row explains. A consequence has a name of its own but follows from something; a guess is read from an exit
@@ -289,9 +289,6 @@ CAUSES: tuple[Cause, ...] = (
         weight=GONE,
     ),
 )
-
-HINTS = re.compile(any_of(TROUBLES))
-"""A cheap question before the table is asked."""
 
 UNKNOWN_EXCEPTION = (
     "An exception that is not in the table of known causes: read it and the lines above it; the last frame inside "

@@ -16,7 +16,7 @@ import functools
 import re
 
 from eagle3_remote.serverlog.lines import clean
-from eagle3_remote.serverlog.words import BENIGN, COUNTS, STAGES, TROUBLES, any_of
+from eagle3_remote.serverlog.words import BENIGN, COUNTS, STAGES, TROUBLES, any_of, has_any
 
 _DIGITS = b"0123456789"
 _WORDS = re.compile(any_of((*STAGES, *TROUBLES, *COUNTS)).encode().translate(None, _DIGITS))
@@ -109,7 +109,7 @@ def _plain(shape: bytes) -> Kind:
         return Kind.NOTHING
     if shape.startswith(FRAMES):
         return Kind.FRAME
-    alike = shape[:1].isalpha() and _SAYS_SOMETHING.search(shape) is None and BENIGN.search(shape.decode()) is None
+    alike = shape[:1].isalpha() and _SAYS_SOMETHING.search(shape) is None and not has_any(shape.decode(), BENIGN)
     return Kind.ALIKE if alike else Kind.NOTHING
 
 

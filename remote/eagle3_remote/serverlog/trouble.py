@@ -13,9 +13,9 @@ import functools
 import re
 
 from eagle3_remote.serverlog import causes
-from eagle3_remote.serverlog.causes import CAUSES, CONSEQUENCE, HINTS, PRIMARY, Cause
+from eagle3_remote.serverlog.causes import CAUSES, CONSEQUENCE, PRIMARY, Cause
 from eagle3_remote.serverlog.lines import Line
-from eagle3_remote.serverlog.words import BENIGN, Step
+from eagle3_remote.serverlog.words import BENIGN, TROUBLES, Step, has_any
 
 _MAX_TEXT = 600
 _MAX_OPEN = 32
@@ -121,7 +121,7 @@ class Trouble:
         announced, now = self.announced, self
         if announced and (head or not message.startswith((" ", "\t"))):
             now = dataclasses.replace(now, announced="")
-        if BENIGN.search(message):
+        if has_any(message, BENIGN):
             return now._head(line, "benign") if head else dataclasses.replace(now, announced="benign")
         if line.stamped and now.closed is not None and now.closed.source == line.source:
             now = dataclasses.replace(now, closed=None)
@@ -130,7 +130,7 @@ class Trouble:
                 return now
             again = dataclasses.replace(now.closed, chained=True, during=_DURING in message)
             return dataclasses.replace(now, open=(*now.open, again)[-_MAX_OPEN:], closed=None)
-        fatal = any(words in message for words in _HEADS)
+        fatal = has_any(message, _HEADS)
         if head:
             return now._head(line, "fatal" if fatal else announced or "plain")
         inside = any(one.source == line.source for one in now.open)
@@ -140,7 +140,7 @@ class Trouble:
             return dataclasses.replace(now, announced=process[1].replace("_", " ").strip() or "plain")
         if line.stamped and step in (Step.READY, Step.SERVING) and message.startswith("Health check failed"):
             return dataclasses.replace(now, health=Finding("health_503", message[:_MAX_TEXT], causes.HEALTH))
-        if (not fatal and not HINTS.search(message)) or (now.open and message.startswith("  ")):
+        if (not fatal and not has_any(message, TROUBLES)) or (now.open and message.startswith("  ")):
             return now
         return now._line(line, step, fatal)
 

@@ -146,37 +146,37 @@ def any_of(words: tuple[str, ...]) -> str:
     return "|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in rests.items())
 
 
+def has_any(text: str, words: tuple[str, ...]) -> bool:
+    """Whether any of `words` is in `text`; in one line that is faster than a pattern of them."""
+    return any(map(text.__contains__, words))
+
+
 KEY = re.compile(any_of(STAGES + TROUBLES).encode())
 """A line without any of these changes nothing."""
 
-BENIGN = re.compile(
-    "|".join(
-        re.escape(words)
-        for words in (
-            "Can not initialize",
-            "Ignore import error",
-            "[http_server] Error:",
-            "Failed to load plugin",
-            "freeze_gc failed",
-            "Exception in ASGI application",
-            "Exception ignored in",
-            "--- Logging error ---",
-            "Task exception was never retrieved",
-            "self.soft=True",
-            "Custom allreduce",
-            "custom allreduce",
-            "To silence this warning",
-            "init failed (",
-            "resource_tracker",
-            "Request is disconnected",
-            "falling back",
-            "Falling back",
-            ", trying port",
-            "will retry",
-            "retrying",
-            "is not supported on this device",
-            "Fail to set RLIMIT",
-        )
-    )
+BENIGN = (
+    "Can not initialize",
+    "Ignore import error",
+    "[http_server] Error:",
+    "Failed to load plugin",
+    "freeze_gc failed",
+    "Exception in ASGI application",
+    "Exception ignored in",
+    "--- Logging error ---",
+    "Task exception was never retrieved",
+    "self.soft=True",
+    "Custom allreduce",
+    "custom allreduce",
+    "To silence this warning",
+    "init failed (",
+    "resource_tracker",
+    "Request is disconnected",
+    "falling back",
+    "Falling back",
+    ", trying port",
+    "will retry",
+    "retrying",
+    "is not supported on this device",
+    "Fail to set RLIMIT",
 )
 """Lines that look like errors and are none; a traceback after one does not count either."""
