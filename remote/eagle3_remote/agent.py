@@ -30,6 +30,7 @@ from eagle3_remote.box.looks import Looker
 from eagle3_remote.disk import look
 from eagle3_remote.disk.control import ReclaimControl
 from eagle3_remote.export.exporting import ExportControl
+from eagle3_remote.extract import rates
 from eagle3_remote.extract.extraction import ExtractControl
 from eagle3_remote.extract.merging import MergeControl
 from eagle3_remote.job import cleaning, jobs, work
@@ -174,6 +175,7 @@ class Agent:
             ),
             "extract.start": self.extract_start,
             "extract.plan": lambda params: self._extract.plan(_message(ExtractSpec, params), self._status.server()),
+            "extract.plan_kept": lambda params: encode(rates.kept(self._home, _need(params, "model", str))),
             "extract.stop": lambda params: encode(self._extract.stop(_maybe(params, "job"))),
             "extract.control": lambda params: encode(self._extract.control(_message(ExtractWish, params))),
             "verify": lambda params: self._extract.verify(

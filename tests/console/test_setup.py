@@ -41,6 +41,7 @@ from eagle3_remote.protocol import (
     OutLook,
     PortFact,
     PythonFact,
+    SmokeRate,
 )
 
 GIB = 1 << 30
@@ -251,7 +252,10 @@ def test_the_forecast_follows_samples_boundaries_and_dtype() -> None:
 
 
 def test_time_as_it_was_measured_here() -> None:
-    assert "not measured yet" in said(made(), OK)
+    assert "the rate is not known yet: 'extract plan' measures it" in said(made(), OK)
+    smoke = SmokeRate(32, 10_000.0)
+    assert "about 28 m 50 s at 10,000 tokens/s, by the 32 samples" in said(made(smoke=smoke), OK)
+    assert "as 'server bench' measured" not in said(made(prefill_tps=20_000.0, smoke=smoke), OK), "the whole way counts"
     assert "about 14 m 25 s at 20,000 tokens/s" in said(made(prefill_tps=20_000.0), OK)
 
 

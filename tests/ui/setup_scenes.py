@@ -21,6 +21,7 @@ from eagle3_remote.protocol import (
     PathList,
     Phase,
     ServerStatus,
+    SmokeRate,
 )
 from tests.console.test_setup import SEEN
 from tests.ui.scenes import LIVE, NOW, TARGET, ScriptedController, arrived
@@ -71,6 +72,9 @@ class ScriptedBox:
 
     async def measured(self, model: str) -> float:
         return self.seen.prefill_tps
+
+    async def smoke(self, model: str) -> SmokeRate:
+        return self.seen.smoke
 
     async def launch(self, plan: Plan) -> LaunchPlan:
         argv = (plan.python, "-m", "sglang.launch_server", "--model-path", plan.model, "--disable-radix-cache")

@@ -22,8 +22,9 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup import asking
 from eagle3_console.ui.setup.fields import PathField
 from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
-from eagle3_remote.protocol import PathEntry
+from eagle3_remote.protocol import PathEntry, SmokeRate
 from tests.console.homes import make_user
+from tests.console.test_setup import SEEN
 from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
 from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
 from tests.ui.test_keys import appears, text_of
@@ -214,6 +215,14 @@ async def test_every_proposal_can_be_changed_and_comes_back() -> None:
         ((name, plan, _),) = controller.setup_box.saved
         assert (name, plan.tp, controller.plan.tp) == ("kimi-k2.5-gpu-box", 8, 8)
         assert controller.calls == []
+
+
+async def test_the_plan_says_how_long_it_takes_by_the_last_smoke_run() -> None:
+    app, _ = setup(plan=CHOSEN, seen=dataclasses.replace(SEEN, smoke=SmokeRate(32, 10_000.0)))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await appears(pilot, "about 28 m 50 s at 10,000 tokens/s, by the 32 samples")
 
 
 FULL = dataclasses.replace(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from eagle3_console.plan import Plan
-from eagle3_remote.protocol import DataLook, Facts, Looked, ModelLook, OutLook
+from eagle3_remote.protocol import DataLook, Facts, Looked, ModelLook, OutLook, SmokeRate
 
 AUTO, ALL, NEVER = "auto", "all", "never"
 """Words for "the default", "every sample" and "nothing is cut"."""
@@ -75,6 +75,8 @@ class Seen:
     out: OutLook | None = None
     prefill_tps: float = 0.0
     """Prompt tokens a second that ``server bench`` measured with this model here; 0: it did not."""
+    smoke: SmokeRate = dataclasses.field(default_factory=SmokeRate)
+    """The rate that ``extract plan`` measured with this model here."""
     trouble: str = ""
     """Why the box cannot be asked."""
 

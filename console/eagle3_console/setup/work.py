@@ -24,6 +24,7 @@ from eagle3_remote.protocol import (
     OutLook,
     PathList,
     PathQuery,
+    SmokeRate,
 )
 
 PLAN_SECONDS = 300.0
@@ -74,6 +75,12 @@ class SetupWork:
             return runs[-1].prefill_tps if runs else 0.0
         return 0.0
 
+    async def smoke(self, model: str) -> SmokeRate:
+        """The rate that ``extract plan`` measured last with this model."""
+        with contextlib.suppress(BoxRefused):
+            return await self._session.call("extract.plan_kept", {"model": model}, SmokeRate)
+        return SmokeRate()
+
     async def launch(self, plan: Plan) -> LaunchPlan:
         """The exact line, checked by the installed SGLang's own parser.
 
@@ -103,7 +110,11 @@ class SetupWork:
         try:
             seen = dataclasses.replace(seen, facts=await self.facts(typed("python", "")), box=await self.box(port))
             if model:
-                seen = dataclasses.replace(seen, model=await self.model(model), prefill_tps=await self.measured(model))
+                look = await self.model(model)
+                path = look.fact.path if look is not None else model
+                seen = dataclasses.replace(
+                    seen, model=look, prefill_tps=await self.measured(path), smoke=await self.smoke(path)
+                )
             if data:
                 python = effective("python", draft, propose(seen, draft))
                 seen = dataclasses.replace(seen, data=await self.data(data, python))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote.extract import control
+from eagle3_remote.extract import control, rates
 from eagle3_remote.job import jobs, shortjobs, stopping
 from eagle3_remote.job.programs import Programs
 from eagle3_remote.job.secretfile import Secrets
@@ -20,9 +20,11 @@ from eagle3_remote.protocol import (
     ExtractWish,
     JobState,
     JobStatus,
+    PlanReport,
     ServerStatus,
     StopReport,
     VerifyQuery,
+    decode,
     encode,
 )
 from eagle3_remote.rpc import Refused
@@ -68,7 +70,7 @@ class ExtractControl(Programs):
             return self._start("extract", "extract.__main__", [spec.python], encode(spec), env, facts, secrets)
 
     def plan(self, asked: ExtractSpec, server: ServerStatus) -> Any:
-        """An encoded `PlanReport`: what the extraction would take, measured with real requests; nothing is left behind.
+        """An encoded `PlanReport`: what the extraction would take, measured with real requests; nothing but its rate is kept.
 
         Raises:
             Refused: no fit server runs, a path is wrong, or the extraction would not start for another reason than space.
@@ -80,13 +82,16 @@ class ExtractControl(Programs):
             more = self._further(asked, server)
         spec = with_more(self._filled(asked, fit), more)
         _check_paths(spec)
-        return shortjobs.run(
+        made = shortjobs.run(
             self._release,
             spec.python,
             "extract.planning",
             json.dumps(encode(spec)),
             env={apikey.ENV: key} if key else {},
         )
+        if server.spec is not None and not asked.server_url:
+            rates.keep(self._home, server.spec.model, decode(PlanReport, made))
+        return made
 
     def stop(self, job_id: str | None) -> StopReport:
         """TERM to the extraction's process alone: it sends nothing more, finishes what is in flight, and ends.

@@ -22,6 +22,7 @@ server.foreign       {}                                                         
 server.stop_foreign  pid: int, confirm: str (the box's host name)                    `StopReport`
 extract.start        `ExtractSpec`                                                   `JobStatus`
 extract.plan         `ExtractSpec`                                                   `PlanReport`
+extract.plan_kept    model: str                                                      `SmokeRate`
 extract.stop         job: str | null                                                 `StopReport`
 extract.control      `ExtractWish`                                                   `ControlReport`
 verify               `VerifyQuery`                                                   `VerifyReport`
@@ -119,7 +120,7 @@ from eagle3_remote.protocol.paths import (
     PathList,
     PathQuery,
 )
-from eagle3_remote.protocol.plan import PlanReport, Space
+from eagle3_remote.protocol.plan import PlanReport, SmokeRate, Space
 from eagle3_remote.protocol.secret import HIDDEN, hide_argv, hide_assigned, hide_env, is_secret, is_secret_flag
 from eagle3_remote.protocol.server import (
     STARTING,
@@ -218,6 +219,7 @@ __all__ = [
     "ServerMetrics",
     "ServerSpec",
     "ServerStatus",
+    "SmokeRate",
     "Snapshot",
     "Space",
     "SpaceQuery",

@@ -20,6 +20,15 @@ class Space:
 
 
 @dataclasses.dataclass(frozen=True)
+class SmokeRate:
+    """What the last forecast with a model measured."""
+
+    samples: int = 0
+    """Real requests; 0: it was never measured."""
+    tokens_per_s: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
 class PlanReport:
     """The forecast of one extraction."""
 

@@ -135,8 +135,10 @@ class Asking:
         self.seen = _with(self.seen, question, answer)
         if question == "model":
             with contextlib.suppress(ConsoleError):
-                measured = await self._box.measured(texts[0])  # others may answer meanwhile
-                self.seen = dataclasses.replace(self.seen, prefill_tps=measured)
+                path = answer.fact.path if answer is not None else texts[0]
+                measured, smoke = await self._box.measured(path), await self._box.smoke(path)
+                if self._asked.get(question) == texts:  # others may have answered meanwhile
+                    self.seen = dataclasses.replace(self.seen, prefill_tps=measured, smoke=smoke)
 
     async def _question(self, question: str, texts: tuple[str, ...]) -> Any:
         match question:

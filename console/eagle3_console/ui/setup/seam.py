@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from eagle3_console.plan import Plan
 from eagle3_console.ui.keys import Key
-from eagle3_remote.protocol import DataLook, Facts, LaunchPlan, Looked, ModelLook, OutLook, PathList
+from eagle3_remote.protocol import DataLook, Facts, LaunchPlan, Looked, ModelLook, OutLook, PathList, SmokeRate
 
 
 class SetupBox(Protocol):
@@ -35,6 +35,9 @@ class SetupBox(Protocol):
 
     async def measured(self, model: str) -> float:
         """Prompt tokens a second that were measured with this model; 0: never."""
+
+    async def smoke(self, model: str) -> SmokeRate:
+        """The rate that a forecast measured last with this model."""
 
     async def launch(self, plan: Plan) -> LaunchPlan:
         """The exact line."""
