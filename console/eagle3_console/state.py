@@ -24,6 +24,7 @@ from eagle3_console.events import (
     StepChanged,
     WorkSeen,
 )
+from eagle3_console.ui.keys import SHOWN
 from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, Verified, WorkState, WorkStatus
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
@@ -65,13 +66,15 @@ class ConsoleState:
     plan: tuple[str, ...] = ()
     """What an extraction would do, in sentences."""
     history: tuple[Sample, ...] = ()
+    keys: Mapping[str, str] = dataclasses.field(default_factory=lambda: SHOWN)
+    """Id -> key as this person has it, for sentences that name one."""
     told: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cause of every alert told -> when it was last seen."""
 
 
-def initial(now: float, target: str) -> ConsoleState:
+def initial(now: float, target: str, keys: Mapping[str, str] = SHOWN) -> ConsoleState:
     """The state before the first event."""
-    return ConsoleState(Connection("connecting", f"connecting to {target}", now), lost_since=now)
+    return ConsoleState(Connection("connecting", f"connecting to {target}", now), lost_since=now, keys=keys)
 
 
 def reduce(state: ConsoleState, event: Event) -> ConsoleState:
@@ -102,8 +105,9 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
 def _with_connection(state: ConsoleState, new: Connection) -> ConsoleState:
     since = None if new.live else state.lost_since if state.lost_since is not None else new.since
     state = dataclasses.replace(state, connection=new, lost_since=since)
-    news = tuple(alert for alert in of_link(new, since) if alert.cause not in state.told)
-    told = {**state.told, **{alert.cause: new.since for alert in of_link(new, since)}}
+    found = tuple(of_link(new, since, state.keys))
+    news = tuple(alert for alert in found if alert.cause not in state.told)
+    told = {**state.told, **{alert.cause: new.since for alert in found}}
     return dataclasses.replace(state, alerts=(*state.alerts, *news)[-MAX_ALERTS:], told=told)
 
 
@@ -115,10 +119,10 @@ def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleStat
         snapshot=new,
         told=_unseen(state.told, at - state.as_of) if state.as_of is not None else state.told,
         as_of=at,
-        steps=_steps_after(state.steps, old, new),
+        steps=_steps_after(state.steps, old, new, state.keys),
         history=history,
     )
-    return _with_alerts(state, conditions(new, at, history), at)
+    return _with_alerts(state, conditions(new, at, history, state.keys), at)
 
 
 def _unseen(told: Mapping[str, float], gap: float) -> Mapping[str, float]:
@@ -166,7 +170,7 @@ def _set_step(steps: tuple[Step, ...], step: Step) -> tuple[Step, ...]:
     return tuple(step if known.name == step.name else known for known in steps)
 
 
-def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
+def _seen_steps(snapshot: Snapshot, keys: Mapping[str, str]) -> dict[str, Step]:
     """What a snapshot alone says about the checklist: a console that attaches late shows the same ticks."""
     seen: dict[str, Step] = {}
     server, extract = snapshot.server, snapshot.extract
@@ -188,7 +192,7 @@ def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
         elif extract.state is ExtractState.FINISHED:
             seen["extract"] = Step("extract", "done", f"{extract.failed} failed" if extract.failed else "")
             if snapshot.array is None:
-                seen["verify"] = _verify_step(extract.verified)
+                seen["verify"] = _verify_step(extract.verified, keys)
         elif extract.state is ExtractState.STOPPED:
             seen["extract"] = Step("extract", "todo", f"stopped at {done}")
         else:
@@ -196,16 +200,18 @@ def _seen_steps(snapshot: Snapshot) -> dict[str, Step]:
     return seen
 
 
-def _verify_step(verified: Verified | None) -> Step:
+def _verify_step(verified: Verified | None, keys: Mapping[str, str]) -> Step:
     """What the box knows of the check of a finished dataset, or that it comes next."""
     if verified is None:
-        return Step("verify", "todo", "next: v")
+        return Step("verify", "todo", f"next: {keys['verify']}")
     return Step("verify", "done" if verified.ok else "failed", f"{verified.samples} samples, {verified.faults} faults")
 
 
-def _steps_after(steps: tuple[Step, ...], old: Snapshot | None, new: Snapshot) -> tuple[Step, ...]:
+def _steps_after(
+    steps: tuple[Step, ...], old: Snapshot | None, new: Snapshot, keys: Mapping[str, str]
+) -> tuple[Step, ...]:
     """A change on the box moves the checklist; a step the session set by itself stays until the box changes."""
-    before, after = _seen_steps(old) if old is not None else {}, _seen_steps(new)
+    before, after = _seen_steps(old, keys) if old is not None else {}, _seen_steps(new, keys)
     if "verify" not in after and old is not None and _extract_id(old) != _extract_id(new):
         steps = _set_step(steps, Step("verify"))
     for name, step in after.items():

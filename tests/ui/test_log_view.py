@@ -10,11 +10,13 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
+from eagle3_console.settings import Settings
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.log_buffer import LogBuffer
 from eagle3_console.ui.widgets.log_view import LogView
 from eagle3_remote.protocol import Phase, PhaseSpan
 from tests.ui.scenes import FAILED, LIVE, READY, arrived, console
+from tests.ui.test_keys import text_of
 
 
 class LogApp(App[None]):
@@ -120,6 +122,55 @@ async def test_text_marked_with_the_mouse_is_what_is_copied() -> None:
         assert not app.view.following
 
 
+LONG = b"short\n" + b"0123456789" * 10 + b" the end\n"
+
+
+async def test_a_line_that_is_cut_says_so_and_is_read_sideways() -> None:
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed(LONG)
+        await pilot.pause(0.2)
+        width = app.view.room
+        seen = [row for row in shown(app.view) if row]
+        assert seen == ["short", ("0123456789" * 10)[: width - 1] + ">"]
+        await pilot.press("right")
+        await pilot.pause(0.1)
+        assert app.view.column == width // 2 + 1
+        row = shown(app.view)[1]
+        assert (row[0], row[-1], len(row)) == ("<", ">", width)
+        assert shown(app.view)[0] == "<"
+        await pilot.press(*["right"] * 9)
+        await pilot.pause(0.1)
+        assert shown(app.view)[1].endswith(" the end")
+        assert app.view.text_to_copy().splitlines()[1] == LONG.decode().splitlines()[1]
+        await pilot.press(*["left"] * 9)
+        await pilot.pause(0.1)
+        assert [row for row in shown(app.view) if row] == seen
+
+
+async def test_a_line_of_wide_letters_is_read_to_its_end() -> None:
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed(("\u6f22" * 60 + "!\n").encode())
+        await pilot.pause(0.2)
+        await pilot.press(*["right"] * 9)
+        await pilot.pause(0.1)
+        assert shown(app.view)[0].endswith("!")
+
+
+async def test_a_match_beyond_the_edge_is_brought_into_sight() -> None:
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed(LONG)
+        await pilot.pause(0.2)
+        assert app.view.search(re.compile("the end"))
+        await pilot.pause(0.1)
+        assert "the end" in shown(app.view)[1]
+        assert app.view.search(re.compile("short"))
+        await pilot.pause(0.1)
+        assert shown(app.view)[0] == "short"
+
+
 # With the whole console around it.
 
 
@@ -162,7 +213,7 @@ async def test_a_search_without_a_match_says_so(app: ConsoleApp) -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         app.log_panel.feed("job", b"line\n", 0)
         await searching(pilot, app, "no [such")
-        assert "not found: no [such (no regular expression: looked for as it stands)" in title(app)
+        assert "not found: no [such (no regular expression: taken as it stands)" in title(app)
         await searching(pilot, app, "such")
         assert title(app).endswith("not found: such")
 
@@ -201,6 +252,25 @@ async def test_follow_pause_top_and_end(app: ConsoleApp) -> None:
         await pilot.press("f")
         await pilot.pause()
         assert "following" in title(app)
+
+
+@pytest.mark.parametrize(("right", "left"), [("right", "left"), (")", "("), ("f7", "f6")])
+async def test_the_title_says_from_which_column(right: str, left: str) -> None:
+    keys = {"log.left": "f6", "log.right": "f7"} if right == "f7" else {}
+    app = console([LIVE, arrived()], settings=Settings(keys=keys))[0]
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", b"x" * 300 + b"\n", 0)
+        await pilot.pause(0.2)
+        assert "column" not in title(app)
+        row = next(line for line in text_of(app).splitlines() if "xxx" in line)
+        assert "x>" in row, "the sign is in sight, beside the scroll bar"
+        await pilot.press(right)
+        await pilot.pause(0.1)
+        assert f"from column {app.log_panel.view.room // 2 + 1}" in title(app)
+        assert "following" in title(app)
+        await pilot.press(left)
+        await pilot.pause(0.1)
+        assert "column" not in title(app)
 
 
 async def test_bytes_are_shown_once(app: ConsoleApp) -> None:
@@ -380,9 +450,17 @@ async def test_and_shows_only_the_lines_that_match_and_goes_on(app: ConsoleApp) 
         app.log_panel.feed("job", b"there is no room [here]\nother\n", len(RANKS))
         await pilot.pause(0.2)
         assert lines(app)[-1] == "there is no room [here]"
+        await pilot.press("ampersand", *"room [", "enter")
+        await pilot.pause(0.2)
+        assert lines(app) == ["there is no room [here]"]
+        assert "with room [ (no regular expression: taken as it stands): 1 of " in title(app)
+        await searching(pilot, app, "[here")
+        assert "match 1 of 1 (no regular expression: taken as it stands) (n, N)" in title(app)
+        await searching(pilot, app, "here")
+        assert "match 1 of 1 (n, N)" in title(app)
         await pilot.press("ampersand", "enter")
         await pilot.pause(0.2)
         assert lines(app)[-1] == "other"
-        await pilot.press("ampersand", *"no room", "enter", "escape")
+        await pilot.press("ampersand", *"no room", "enter", "escape", "escape")
         await pilot.pause(0.2)
         assert lines(app)[-1] == "other"

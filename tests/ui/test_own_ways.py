@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from eagle3_console.events import Alert, AlertRaised
+from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event
 from eagle3_console.settings import Settings
+from eagle3_console.state import initial, reduce
 from eagle3_console.ui import themes
 from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.draw import View
+from eagle3_console.ui.draw_extraction import draw_extraction
+from eagle3_console.ui.draw_server import draw_server
+from eagle3_console.ui.glyphs import UNICODE
+from eagle3_console.ui.keys import KEYS, SHOWN
 from eagle3_console.ui.palette import Everything
-from eagle3_remote.protocol import ExtractState
-from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived, console
+from eagle3_console.ui.possible import why_not
+from eagle3_remote.protocol import ExtractState, Phase
+from tests.ui.scenes import FAILED, LIVE, NOW, READY, RUNNING, SCENES, arrived, console
 from tests.ui.test_keys import EXTRACTING, IDLE, SERVING, appears, settled, text_of
 
 
@@ -54,6 +63,66 @@ async def test_the_same_key_confirms_also_when_it_is_ones_own() -> None:
         await pilot.press("f5")
         await settled(pilot)
         assert controller.calls == ["server_restart radix_cache=False"]
+
+
+OURS = re.compile(
+    r"(?<![\w'`.-])(?:[a-zA-Z&]|\([a-zA-Z&]\))(?=(?: (?:starts|restarts|resumes|extracts|tries|holds|lets|follows|opens|detaches)\b)|\))"
+)
+
+
+def sentences() -> Iterator[str]:
+    """What alerts, reasons, panels and the checklist say, of every scene there is, where every key is another one."""
+    keyed = {name: f"<{name}>" for name in SHOWN}
+    extras: dict[str, list[Event]] = {
+        "paused": [LIVE, arrived(READY, dataclasses.replace(RUNNING, state=ExtractState.PAUSED, held="request"))],
+        "stopped": [LIVE, arrived(READY, dataclasses.replace(RUNNING, state=ExtractState.STOPPED))],
+        "broken": [LIVE, arrived(FAILED, dataclasses.replace(RUNNING, state=ExtractState.FAILED, failed=9))],
+        "bad": [LIVE, arrived(READY, dataclasses.replace(RUNNING, rejected=900))],
+        "stuck": [LIVE, arrived(dataclasses.replace(READY, phase=Phase.STUCK))],
+        "silent": [LIVE, arrived(dataclasses.replace(READY, phase=Phase.UNRESPONSIVE))],
+        "gone": [LIVE, arrived(dataclasses.replace(READY, phase=Phase.EXITED), RUNNING)],
+        "unpatched": [LIVE, arrived(dataclasses.replace(READY, log=dataclasses.replace(READY.log, markers=())))],
+        "nothing yet": SERVING,
+        "refused": [ConnectionChanged(Connection("refused", "no", NOW))],
+        "lost": [ConnectionChanged(Connection("waiting", "no", NOW)), ConnectionChanged(Connection("waiting", "no", NOW + 99))],
+    }  # fmt: skip
+    for events in [*(SCENES[name] for name in SCENES if name != "lost"), *extras.values()]:
+        state = initial(NOW, "box", keyed)
+        for event in events:
+            if not isinstance(event, AlertRaised):
+                state = reduce(state, event)
+        yield from (f"{alert.text} {alert.cure}" for alert in state.alerts)
+        yield from (why_not(key.act, state, False) for key in KEYS if key.act and key.act not in ("setup", "run_all"))
+        yield from (step.detail for step in state.steps)
+        for draw in (draw_server, draw_extraction):
+            yield from (str(line) for line in draw(View(state, NOW, UNICODE, 300, 40)))
+
+
+def test_no_sentence_names_a_key_that_is_another_one_now() -> None:
+    said = [text for text in sentences() if text]
+    assert not [text for text in said if OURS.search(text)]
+    named = {name for name in SHOWN if any(f"<{name}>" in text for text in said)}
+    assert named == {
+        "server.start", "server.restart", "extract.start", "extract.pause", "deploy", "reconnect", "verify",
+    }  # fmt: skip
+
+
+async def test_the_log_s_title_and_the_help_name_ones_own_keys() -> None:
+    app, _ = console(
+        SERVING, settings=Settings(keys={"log.follow": "f5", "log.rank": "f6", "copy": "f7", "detach": "f8"})
+    )
+    said: list[str] = []
+    app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=(160, 110)) as pilot:
+        app.log_panel.feed("job", b"[2026-01-02 03:04:05] one\n", 0)
+        await pilot.press("f5")
+        await appears(pilot, "(f5 follows)")
+        await pilot.press("L")
+        await appears(pilot, "(f6, L, P, &)")
+        await pilot.press("ctrl+c")
+        assert said[-1].startswith("ctrl+c stops nothing; f8 detaches")
+        await pilot.press("question_mark")
+        await appears(pilot, "f7 copies it")
 
 
 async def test_the_settings_may_say_that_one_only_watches() -> None:
@@ -135,26 +204,25 @@ async def palette(pilot: Pilot[None], words: str) -> None:
         await pilot.pause(0.05)
 
 
-async def test_the_palette_does_everything_by_name() -> None:
-    app, controller = console(SERVING)
+@pytest.mark.parametrize(
+    ("scene", "said", "calls"),
+    [
+        (SERVING, "server: probe", ["probe"]),
+        (IDLE, "not now: The server does not serve yet: not running.", []),
+    ],
+    ids=["possible", "not now"],
+)
+async def test_the_palette_does_by_name_what_is_possible_and_says_why_the_rest_is_not(
+    scene: list[Event], said: str, calls: list[str]
+) -> None:
+    app, controller = console(scene)
     async with app.run_test(size=(100, 40)) as pilot:
         await settled(pilot)
         await palette(pilot, "probe")
-        await appears(pilot, "server: probe")
+        await appears(pilot, said)
         await pilot.press("down", "enter")
         await settled(pilot)
-        assert controller.calls == ["probe"]
-
-
-async def test_the_palette_says_why_something_is_not_possible() -> None:
-    app, controller = console(IDLE)
-    async with app.run_test(size=(100, 40)) as pilot:
-        await settled(pilot)
-        await palette(pilot, "probe")
-        await appears(pilot, "not now: The server does not serve yet: not running.")
-        await pilot.press("down", "enter")
-        await settled(pilot)
-        assert controller.calls == []
+        assert controller.calls == calls
 
 
 async def test_the_palette_has_every_key_under_the_words_of_footer_and_help() -> None:

@@ -15,6 +15,7 @@ from eagle3_console.alerts.link import of_link
 from eagle3_console.alerts.server import SERVING, patch, ranks, server
 from eagle3_console.alerts.trend import Sample, sample_of, used_fraction
 from eagle3_console.events import Alert
+from eagle3_console.ui.keys import SHOWN
 from eagle3_remote.protocol import Snapshot
 
 __all__ = [
@@ -37,18 +38,21 @@ REARM_AFTER = 300.0
 """Seconds for which a cause must be gone before it is told again: a value at its threshold is not news twice a second."""
 
 
-def conditions(snapshot: Snapshot, at: float, history: Sequence[Sample] = ()) -> tuple[Alert, ...]:
+def conditions(
+    snapshot: Snapshot, at: float, history: Sequence[Sample] = (), keys: Mapping[str, str] = SHOWN
+) -> tuple[Alert, ...]:
     """Everything that is so now and that a person wants to know, each with its cause.
 
     Args:
         at: this machine's Unix clock, for the alert's time.
         history: of the extraction that `snapshot` shows, oldest first.
+        keys: id -> key as the person has it; the cures name some.
     """
     found = [
         *disks(snapshot, history),
-        *server(snapshot.server, snapshot.extract),
-        *patch(snapshot.server),
-        *extraction(snapshot.extract, history),
+        *server(snapshot.server, snapshot.extract, keys),
+        *patch(snapshot.server, keys),
+        *extraction(snapshot.extract, history, keys),
     ]
     return tuple(dataclasses.replace(alert, at=at) for alert in found)
 

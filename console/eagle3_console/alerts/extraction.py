@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from eagle3_console import units
 from eagle3_console.alerts.trend import Sample, since
@@ -20,27 +20,28 @@ FEW = 5
 SHARE_WINDOW = 300.0
 """Seconds over which the share of bad samples is compared with that before."""
 _SHARE = 0.05
-_GOES_ON = "p on the screen, or `eagle3-console extract resume`, lets it go on"
 
 
-def extraction(extract: ExtractStatus | None, history: Sequence[Sample] = ()) -> Iterator[Alert]:
+def extraction(extract: ExtractStatus | None, history: Sequence[Sample], keys: Mapping[str, str]) -> Iterator[Alert]:
     """How the extraction is or ended, where a person wants to know."""
     if extract is None:
         return
     job = extract.job.id if extract.job is not None else "extract"
     bad = f"{units.number(extract.rejected)} rejected, {units.number(extract.failed)} failed"
+    start, pause = keys["extract.start"], keys["extract.pause"]
+    goes_on = f"{pause} on the screen, or `eagle3-console extract resume`, lets it go on"
     stored = f"{units.number(extract.stored)} of {units.number(extract.total)} stored"
     if extract.state is ExtractState.FAILED:
-        cure = "mend the cause, then e: it resumes with what is stored"
+        cure = f"mend the cause, then {start}: it resumes with what is stored"
         yield Alert(0.0, "error", f"extract-failed:{job}", f"extraction failed: {extract.sentence}", cure)
     elif extract.state is ExtractState.STOPPED:
-        yield Alert(0.0, "warning", f"extract-stopped:{job}", f"extraction stopped: {stored}", "e resumes it")
+        yield Alert(0.0, "warning", f"extract-stopped:{job}", f"extraction stopped: {stored}", f"{start} resumes it")
     elif extract.state is ExtractState.PAUSED and extract.held == "request":
-        yield Alert(0.0, "info", f"extract-paused:{job}", "extraction paused on request", _GOES_ON)
+        yield Alert(0.0, "info", f"extract-paused:{job}", "extraction paused on request", goes_on)
     elif extract.state is ExtractState.PAUSED:
         text = f"extraction paused: {extract.sentence}"
         yield Alert(
-            0.0, "warning", f"extract-paused:{job}", text, _GOES_ON if extract.held else "see 1 Server and 3 Box"
+            0.0, "warning", f"extract-paused:{job}", text, goes_on if extract.held else "see 1 Server and 3 Box"
         )
     elif extract.state is ExtractState.FINISHED and extract.rejected + extract.failed:
         cure = "`eagle3-console report` lists each with its line and reason"
@@ -49,7 +50,7 @@ def extraction(extract: ExtractStatus | None, history: Sequence[Sample] = ()) ->
         yield Alert(0.0, "info", f"extract-done:{job}", f"extraction finished: {stored}")
     else:
         yield from _slow(extract, job, history)
-        yield from _bad(extract, job, bad, history)
+        yield from _bad(extract, job, bad, history, keys)
 
 
 def _slow(extract: ExtractStatus, job: str, history: Sequence[Sample]) -> Iterator[Alert]:
@@ -74,13 +75,18 @@ def _slow(extract: ExtractStatus, job: str, history: Sequence[Sample]) -> Iterat
         yield Alert(0.0, "warning", f"extract-slow:{job}", text, cure)
 
 
-def _bad(extract: ExtractStatus, job: str, words: str, history: Sequence[Sample]) -> Iterator[Alert]:
+def _bad(
+    extract: ExtractStatus, job: str, words: str, history: Sequence[Sample], keys: Mapping[str, str]
+) -> Iterator[Alert]:
     """More than a few, and a share that rises."""
     bad = extract.rejected + extract.failed
     if bad > FEW:
         share = 100 * bad / (extract.stored + bad)
         text = f"{units.number(bad)} samples are bad ({share:.2g} % of those done): {words}"
-        cure = "`eagle3-console report` lists each with its reason; those that failed are tried again at the next start (e)"
+        cure = (
+            "`eagle3-console report` lists each with its reason; those that failed are tried again at the next start "
+            f"({keys['extract.start']})"
+        )
         yield Alert(0.0, "warning", f"samples-bad:{job}", text, cure)
     recent = since(history, SHARE_WINDOW)
     if len(recent) < 2:
@@ -93,7 +99,9 @@ def _bad(extract: ExtractStatus, job: str, words: str, history: Sequence[Sample]
             f"more and more samples are bad: {100 * new / done:.0f} % of the last {units.number(done)}, "
             f"{100 * before:.2g} % before"
         )
-        cure = "p holds it; the log of the extraction and `eagle3-console report` have the reasons"
+        cure = (
+            f"{keys['extract.pause']} holds it; the log of the extraction and `eagle3-console report` have the reasons"
+        )
         yield Alert(0.0, "error", f"bad-share:{job}", text, cure)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from eagle3_console import units
 from eagle3_console.alerts.extraction import EXTRACTING
@@ -12,10 +12,11 @@ from eagle3_remote.protocol import STARTING, ExtractStatus, Phase, ServerStatus
 SERVING = (Phase.READY, Phase.BUSY)
 
 
-def server(server: ServerStatus, extract: ExtractStatus | None) -> Iterator[Alert]:
+def server(server: ServerStatus, extract: ExtractStatus | None, keys: Mapping[str, str]) -> Iterator[Alert]:
     """What is wrong with the server, and what its watchdog did about it."""
     job = server.job.id if server.job is not None else "server"
     log = server.log
+    start, restart, extract_key = keys["server.start"], keys["server.restart"], keys["extract.start"]
     if server.restarts:
         last, count = server.restarts[-1], len(server.restarts)
         text = f"the server crashed and the box started it again (restart {count}): {last.reason}"
@@ -25,34 +26,48 @@ def server(server: ServerStatus, extract: ExtractStatus | None) -> Iterator[Aler
         reason = log.root_cause or server.sentence
         text = f"server failed ({log.failure}): {reason}" if log.failure else f"server failed: {reason}"
         yield Alert(
-            0.0, "error", f"server-failed:{job}", text, log.advice or "read the log (4), then start it again (s)"
+            0.0, "error", f"server-failed:{job}", text, log.advice or f"read the log (4), then start it again ({start})"
         )
     elif server.phase is Phase.UNRESPONSIVE:
         yield Alert(
-            0.0, "error", f"server-unresponsive:{job}", server.sentence, "read the log (4); R restarts the server"
+            0.0,
+            "error",
+            f"server-unresponsive:{job}",
+            server.sentence,
+            f"read the log (4); {restart} restarts the server",
         )
     elif server.phase is Phase.EXITED and extract is not None and extract.state in EXTRACTING:
         text = "the server is gone while the extraction runs"
         yield Alert(
-            0.0, "error", f"server-exited:{job}", text, "start it again (s), then the extraction (e): it resumes"
+            0.0,
+            "error",
+            f"server-exited:{job}",
+            text,
+            f"start it again ({start}), then the extraction ({extract_key}): it resumes",
         )
     elif server.phase is Phase.STUCK:
-        cure = "`eagle3-console server stack` shows where each process is; R restarts the server"
+        cure = f"`eagle3-console server stack` shows where each process is; {restart} restarts the server"
         yield Alert(0.0, "error", f"server-stuck:{job}", server.sentence, cure)
 
 
-def patch(server: ServerStatus) -> Iterator[Alert]:
+def patch(server: ServerStatus, keys: Mapping[str, str]) -> Iterator[Alert]:
     """What would make the rows of this server wrong or missing."""
     if server.job is None or server.phase not in (*STARTING, *SERVING, Phase.FAILED):
         return
-    job, log = server.job.id, server.log
+    job, log, restart = server.job.id, server.log, keys["server.restart"]
     if log.refused is not None:
         text = f"the patch refused to work: {log.refused}"
         yield Alert(0.0, "error", f"patch-refused:{job}", text, "no rows can be dumped by this server; see the log (4)")
     seen, wanted = ranks(server)
     if server.phase in SERVING and log.refused is None and seen < wanted:
         text = f"the patch is active on {seen} of {wanted} ranks"
-        yield Alert(0.0, "error", f"patch-missing:{job}", text, "do not extract: deploy (d) and restart the server (R)")
+        yield Alert(
+            0.0,
+            "error",
+            f"patch-missing:{job}",
+            text,
+            f"do not extract: deploy ({keys['deploy']}) and restart the server ({restart})",
+        )
     if server.phase in SERVING and server.spec is not None and server.spec.radix_cache:
         text = "the radix cache is on: shared prefixes would be missing from the rows"
         yield Alert(
@@ -60,11 +75,14 @@ def patch(server: ServerStatus) -> Iterator[Alert]:
             "warning",
             f"radix-on:{job}",
             text,
-            ("e extracts without a restart, " if server.extra_key else "") + "R restarts with the radix cache off",
+            (f"{keys['extract.start']} extracts without a restart, " if server.extra_key else "")
+            + f"{restart} restarts with the radix cache off",
         )
     if log.cached_tokens > 0 and not (server.spec is not None and server.spec.radix_cache):  # with it on, others may
         text = f"a prefill took {units.number(log.cached_tokens)} tokens from the cache: their rows are missing"
-        yield Alert(0.0, "error", f"cached-tokens:{job}", text, "R restarts the server with the radix cache off")
+        yield Alert(
+            0.0, "error", f"cached-tokens:{job}", text, f"{restart} restarts the server with the radix cache off"
+        )
 
 
 def ranks(server: ServerStatus) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from eagle3_console.events import Event
 from eagle3_console.state import ConsoleState
+from eagle3_console.ui.keys import SHOWN
 from eagle3_remote import protocol
 
 FORMAT = 1
@@ -55,8 +56,8 @@ def decode_event(kind: str, data: Any) -> Event:
 
 
 def encode_state(state: ConsoleState) -> dict[str, Any]:
-    """A state as JSON values, without the points of the plots."""
-    return typing.cast(dict[str, Any], protocol.encode(dataclasses.replace(state, history=())))
+    """A state as JSON values, without the points of the plots and the keys, which are the viewer's."""
+    return typing.cast(dict[str, Any], protocol.encode(dataclasses.replace(state, history=(), keys={})))
 
 
 def decode_state(data: Any) -> ConsoleState:
@@ -65,7 +66,7 @@ def decode_state(data: Any) -> ConsoleState:
     Raises:
         ValueError: written by a console whose state is another.
     """
-    return protocol.decode(ConsoleState, data)
+    return dataclasses.replace(protocol.decode(ConsoleState, data), keys=SHOWN)
 
 
 def line(seconds: float, kind: str, data: Any) -> bytes:

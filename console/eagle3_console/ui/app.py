@@ -110,7 +110,11 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
             async for event in self.controller.events():
                 self.take(event)
         except Exception as error:
-            self.complain("session", f"the session ended: {error}", "detach (q) and start eagle3-console again")
+            self.complain(
+                "session",
+                f"the session ended: {error}",
+                f"detach ({self.key_of('detach').shown}) and start eagle3-console again",
+            )
 
     def take(self, event: Event) -> None:
         """Let one event have its effect."""

@@ -49,7 +49,7 @@ class ConsoleBase(App[None]):
         self.keys = self.table()
         self.wall = wall
         self.glyphs = ASCII if (ascii_only() if ascii_signs is None else ascii_signs) else UNICODE
-        self.state: ConsoleState = initial(wall(), target)
+        self.state: ConsoleState = initial(wall(), target, {key.id: key.shown for key in self.keys})
         self.dashboard = Dashboard(self.state, wall(), self.glyphs, target, self.readonly, self.keys)
         self._busy: set[str] = set()
         self._faults = itertools.count(1)

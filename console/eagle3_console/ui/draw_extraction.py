@@ -10,7 +10,6 @@ from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.state import earlier
 from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
-from eagle3_console.ui.keys import KEYS
 from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractState, ExtractStatus, TaskState
 
 _STATE_STYLE = {
@@ -20,7 +19,6 @@ _STATE_STYLE = {
     ExtractState.STOPPED: "$text-warning",
     ExtractState.FAILED: "$text-error",
 }
-_PAUSE_KEY = next(key.shown for key in KEYS if key.act == "pause")
 _TASK_STYLE = {
     TaskState.LOST: "$text-error",
     TaskState.FAILED: "$text-error",
@@ -46,7 +44,7 @@ def draw_extraction(view: View) -> list[Content]:
     if extract.state not in EXTRACTING:
         lines += _work(view)
     if extract.state in (ExtractState.FAILED, ExtractState.PAUSED) and extract.sentence:
-        goes_on = f" {_PAUSE_KEY} lets it go on." if extract.held else ""
+        goes_on = f" {view.state.keys['extract.pause']} lets it go on." if extract.held else ""
         lines += wrap(extract.sentence + goes_on, view.width, _STATE_STYLE[extract.state])[: max(1, view.height - 4)]
     for group in (_rates(extract), _sizes(extract, view), _counts(extract)):
         lines += flow(group, view.width, gap="  ")
@@ -91,10 +89,10 @@ def _nothing_yet(view: View) -> str:
     assert view.state.snapshot is not None
     phase = view.state.snapshot.server.phase
     if phase in SERVING:
-        return "nothing extracted yet: e starts the extraction"
+        return f"nothing extracted yet: {view.state.keys['extract.start']} starts the extraction"
     if phase in STARTING:
         return "begins when the server is ready and the probe is good"
-    return "needs a running server: s starts it"
+    return f"needs a running server: {view.state.keys['server.start']} starts it"
 
 
 def _to_come(extract: ExtractStatus, view: View) -> list[Content]:

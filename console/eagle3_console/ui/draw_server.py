@@ -59,7 +59,11 @@ def draw_server(view: View) -> list[Content]:
             lines[len(head) : len(head)] = phases
         return lines
     if server.job is None:
-        lines = [*head, *wrap(server.sentence, view.width), words(("s starts the server", MUTED))]
+        lines = [
+            *head,
+            *wrap(server.sentence, view.width),
+            words((f"{view.state.keys['server.start']} starts the server", MUTED)),
+        ]
         return [*lines, *_others(snapshot, view)]
     return [*head, *wrap(server.sentence, view.width), *_others(snapshot, view)]
 

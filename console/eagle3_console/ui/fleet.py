@@ -65,7 +65,7 @@ class FleetApp(ConsoleApp):
         self._point_at(self.boxes[0])
 
     def _box(self, host: str, controller: Controller, recorder: Recorder | None) -> OpenBox:
-        state = initial(self.wall(), host)
+        state = initial(self.wall(), host, {key.id: key.shown for key in self.keys})
         dashboard = Dashboard(state, self.wall(), self.glyphs, host, self.readonly, self.keys)
         return OpenBox(host, controller, state, dashboard, recorder)
 
@@ -94,7 +94,13 @@ class FleetApp(ConsoleApp):
             async for event in box.controller.events():
                 self.take_from(box, event)
         except Exception as error:
-            alert = Alert(self.wall(), "error", "session", f"the session ended: {error}", "detach (q) and start again")
+            alert = Alert(
+                self.wall(),
+                "error",
+                "session",
+                f"the session ended: {error}",
+                f"detach ({self.key_of('detach').shown}) and start again",
+            )
             self.take_from(box, AlertRaised(alert))
 
     def take(self, event: Event) -> None:

@@ -116,6 +116,16 @@ KEYS = (
     Key("log.follow", "log", "f", "f", "follow", "follow", "follow the end of the log, or stand still", 3),
     Key("log.top", "log", "g,home", "g", "log_top", "top", "oldest line of the log"),
     Key("log.end", "log", "G,end", "G", "log_end", "end", "newest line of the log, and follow"),
+    Key("log.left", "log", "left_parenthesis", "(", "log_side(-1)", "left", "half a screen to the left in long lines"),
+    Key(
+        "log.right",
+        "log",
+        "right_parenthesis",
+        ")",
+        "log_side(1)",
+        "right",
+        "half a screen to the right: a line that goes on ends with >",
+    ),
     Key(
         "log.level", "log", "L", "L", "log_level", "level", "of the log all lines, warnings and errors, or errors alone"
     ),
@@ -148,6 +158,8 @@ KEYS = (
 """In the order of the footer."""
 
 IDS = tuple(key.id for key in KEYS)
+SHOWN: Mapping[str, str] = {key.id: key.shown for key in KEYS}
+"""Id -> the key as a person knows it, where nobody has chosen another."""
 
 
 def rebound(given: Mapping[str, str]) -> tuple[Key, ...]:

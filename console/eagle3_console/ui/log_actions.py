@@ -44,6 +44,10 @@ class LogActions(ConsoleBase):
         """Newest line, and follow."""
         self.log_panel.view.follow()
 
+    def action_log_side(self, halves: int) -> None:
+        """Sideways in long lines."""
+        self.log_panel.view.action_side(halves)
+
     def action_log_level(self) -> None:
         """Only what is grave."""
         self.log_panel.next_level()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui import steering
@@ -27,42 +29,48 @@ def why_not(act: str, state: ConsoleState, readonly: bool) -> str:
     if not live:
         return "There is no link to the box now."
     if act in _READS:
-        return _OF[act](state.snapshot) if state.snapshot is not None else _SILENT
+        return _OF[act](state.snapshot, state.keys) if state.snapshot is not None else _SILENT
     if readonly:
         return "This console only watches (--readonly, or readonly in the settings)."
     steerer = steering.other(state)
     if act == "take_over":
         return "" if steerer is not None else "No other console steers this box."
     if steerer is not None and act not in ("verify", "setup"):
-        return f"Another console steers this box: {steerer.name}. Taking over is a key of its own (T)."
+        return f"Another console steers this box: {steerer.name}. Taking over is a key of its own ({state.keys['take.over']})."
     if act == "deploy":
         return ""
     if state.snapshot is None:
         return _SILENT
-    return _OF[act](state.snapshot)
+    return _OF[act](state.snapshot, state.keys)
 
 
-def _server_start(now: Snapshot) -> str:
-    return "" if now.server.phase in DOWN else f"A server is there already: {_phase(now)}. R restarts it."
-
-
-def _server_restart(now: Snapshot) -> str:
+def _server_start(now: Snapshot, keys: Mapping[str, str]) -> str:
     return (
-        "" if now.server.job is not None and now.server.phase not in DOWN else "No server of ours runs: s starts one."
+        ""
+        if now.server.phase in DOWN
+        else f"A server is there already: {_phase(now)}. {keys['server.restart']} restarts it."
     )
 
 
-def _probe(now: Snapshot) -> str:
+def _server_restart(now: Snapshot, keys: Mapping[str, str]) -> str:
+    return (
+        ""
+        if now.server.job is not None and now.server.phase not in DOWN
+        else f"No server of ours runs: {keys['server.start']} starts one."
+    )
+
+
+def _probe(now: Snapshot, keys: Mapping[str, str]) -> str:
     return "" if now.server.phase in SERVING else f"The server does not serve yet: {_phase(now)}."
 
 
-def _extract_start(now: Snapshot) -> str:
+def _extract_start(now: Snapshot, keys: Mapping[str, str]) -> str:
     if extracting(now):
         return "An extraction is under way already."
     return "" if now.server.phase in SERVING else f"It needs a server that serves; this one is {_phase(now)}."
 
 
-def _pause(now: Snapshot) -> str:
+def _pause(now: Snapshot, keys: Mapping[str, str]) -> str:
     if not extracting(now):
         return "No extraction is under way."
     if now.array is not None:
@@ -71,17 +79,17 @@ def _pause(now: Snapshot) -> str:
     return "It is about to finish." if now.extract.state is ExtractState.FINISHING else ""
 
 
-def _verify(now: Snapshot) -> str:
+def _verify(now: Snapshot, keys: Mapping[str, str]) -> str:
     return "" if now.extract is not None and now.extract.spec is not None else "Nothing was extracted on this box yet."
 
 
-def _report(now: Snapshot) -> str:
+def _report(now: Snapshot, keys: Mapping[str, str]) -> str:
     if now.array is not None:
         return "The shards of a Slurm array have no report of their own: merge them first."
-    return _verify(now)
+    return _verify(now, keys)
 
 
-def _stop(now: Snapshot) -> str:
+def _stop(now: Snapshot, keys: Mapping[str, str]) -> str:
     return "" if now.server.phase not in DOWN or extracting(now) else "Nothing of ours runs on the box."
 
 
@@ -89,11 +97,11 @@ def _phase(now: Snapshot) -> str:
     return now.server.phase.value.replace("-", " ")
 
 
-def _setup(now: Snapshot) -> str:
+def _setup(now: Snapshot, keys: Mapping[str, str]) -> str:
     return ""
 
 
-def _run_all(now: Snapshot) -> str:
+def _run_all(now: Snapshot, keys: Mapping[str, str]) -> str:
     return "An extraction is under way already." if extracting(now) else ""
 
 

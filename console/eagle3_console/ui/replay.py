@@ -139,7 +139,7 @@ class ReplayApp(ConsoleApp):
                 self.log_panel.feed(event.job, event.data, event.offset)
             else:
                 self.log_panel.restart(event.job)
-        self.state = self.player.state
+        self.state = dataclasses.replace(self.player.state, keys=self.state.keys)
         self._draw()
         self._tell()
 

@@ -66,7 +66,7 @@ class ScreenActions(ConsoleBase):
 
     def action_help_quit(self) -> None:
         """ctrl+c: people fear that it stops the run."""
-        self.notify("ctrl+c stops nothing; q detaches, and what runs on the box goes on")
+        self.notify(f"ctrl+c stops nothing; {self.key_of('detach').shown} detaches, and what runs on the box goes on")
 
     def action_detach(self) -> None:
         """Leave; nothing on the box stops."""

@@ -24,7 +24,7 @@ class SetupActions(ConsoleBase):
             return "There is nothing to set up here."
         plan = self.controller.plan
         if act == "run_all" and not (plan.model and plan.data and plan.out):
-            return "Model, data and output are not chosen yet: o opens the set-up."
+            return f"Model, data and output are not chosen yet: {self.key_of('setup').shown} opens the set-up."
         return ""
 
     def offer_setup(self) -> None:
@@ -53,11 +53,16 @@ class SetupActions(ConsoleBase):
             last = restart_plan(Plan(), snapshot.server.spec)
             running = last if snapshot.server.phase not in DOWN else None
             plan = plan if plan.model else restart_plan(plan, snapshot.server.spec)
-        self.push_screen(SetupScreen(controller.setup_box, plan, running, self.target, self.glyphs), self._set_up)
+        self.push_screen(
+            SetupScreen(
+                controller.setup_box, plan, running, self.target, self.glyphs, self.key_of("server.restart").shown
+            ),
+            self._set_up,
+        )
 
     def _set_up(self, chosen: Chosen | None) -> None:
         if chosen is None or not isinstance(self.controller, SetupController):
-            self.notify("nothing was saved; o opens the set-up again")
+            self.notify(f"nothing was saved; {self.key_of('setup').shown} opens the set-up again")
             return
         self.controller.adopt(chosen.plan)
         self.notify(f"saved: {chosen.path}; from now on 'eagle3-console {self.target}' knows it", markup=False)

@@ -49,6 +49,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         plan: what is known already.
         running: what the running server was started with; `None`: none runs.
         target: what the person typed to get here.
+        restart: the dashboard's key that restarts the server.
     """
 
     CSS_PATH = "setup.tcss"
@@ -66,8 +67,11 @@ class SetupScreen(ModalScreen[Chosen | None]):
         Binding("ctrl+c", "app.help_quit", show=False),
     ]
 
-    def __init__(self, box: SetupBox, plan: Plan, running: Plan | None, target: str, glyphs: Glyphs) -> None:
+    def __init__(
+        self, box: SetupBox, plan: Plan, running: Plan | None, target: str, glyphs: Glyphs, restart: str
+    ) -> None:
         super().__init__()
+        self._restart = restart
         self._box = box
         self._base = plan
         self._server = running
@@ -278,9 +282,14 @@ class SetupScreen(ModalScreen[Chosen | None]):
         if self._server is None:
             return
         waits = changes_after_restart(self._draft, self._server)
-        text = "A server runs. Data, Output, Longest and Samples count from the next extraction on; the rest after a restart (R)."
+        text = (
+            "A server runs. Data, Output, Longest and Samples count from the next extraction on; "
+            f"the rest after a restart ({self._restart})."
+        )
         if waits:
-            text = f"A server runs: {', '.join(waits)} change only after its restart (R on the dashboard)."
+            text = (
+                f"A server runs: {', '.join(waits)} change only after its restart ({self._restart} on the dashboard)."
+            )
         line.update(words(f"{self._glyphs.warning} {text}"))
 
 

@@ -54,7 +54,7 @@ class Dashboard(Screen[None]):
             3: Panel(3, _TITLES[3], draw_box, glyphs, state, now),
             5: EventsPanel(5, _TITLES[5], glyphs, state, now),
         }
-        self.log_panel = LogPanel()
+        self.log_panel = LogPanel({key.id: key.shown for key in keys})
 
     def compose(self) -> ComposeResult:
         """Top to bottom; the style sheet decides what lies beside what."""

@@ -48,7 +48,11 @@ class KeyList(Widget):
                 yield words((f"{key.shown:>6}  ", MUTED if reason else "bold $text-accent")) + text[0]
                 yield from (Content(" " * _KEY_CELLS) + line for line in text[1:])
             yield Content("")
-        yield from wrap("In the log: arrows or j k, page keys, space b; mouse marks text, y copies it.", width)
+        copy = next((key.shown for key in self._keys if key.id == "copy"), "y")
+        yield from wrap(
+            f"In the log: arrows or j k, page keys, space b; left right where > and < say that lines go on; mouse marks text, {copy} copies it.",
+            width,
+        )
         yield from wrap("Keys, theme and alerts are yours to set: eagle3-console config show", width)
         yield from wrap(f"Detaching stops nothing. Come back with: eagle3-console {self._target}", width)
 

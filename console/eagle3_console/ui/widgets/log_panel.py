@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from textual.app import ComposeResult
@@ -22,8 +22,10 @@ T = TypeVar("T")
 class LogPanel(Vertical):
     """The log of one job, byte for byte once: what comes twice is dropped, what is missing is said."""
 
-    def __init__(self) -> None:
+    def __init__(self, keys: Mapping[str, str]) -> None:
         super().__init__(id="panel-4", classes="panel")
+        self._keys = keys
+        """Id -> key, for the title."""
         self.view = LogView()
         self._whole = self.view.buffer
         self._sieve = Sieve()
@@ -34,6 +36,8 @@ class LogPanel(Vertical):
         self._job = ""
         self._next_offset: int | None = None
         self._not_found = ""
+        self._searched = self._filter = ""
+        """As they were typed; what is no regular expression was taken as it stands, and that is said."""
         self._spans: tuple[PhaseSpan, ...] = ()
         self._filtering = False
         """What is typed now says which lines are shown, not which are looked for."""
@@ -180,10 +184,12 @@ class LogPanel(Vertical):
         text = event.value
         if self._filtering:
             self.close_search(forget=False)
+            self._filter = text
             self._show(pattern=search_pattern(text) if text else None)
             return
         self.close_search(forget=not text)
         if text:
+            self._searched = text
             found = self.view.search(search_pattern(text))
             self._not_found = "" if found else text
             self._entitle()
@@ -192,6 +198,9 @@ class LogPanel(Vertical):
         """Position, follow or search changed."""
         event.stop()
         self._entitle()
+
+    def _named(self, *names: str) -> str:
+        return ", ".join(self._keys[f"log.{name}"] for name in names)
 
     def _entitle(self) -> None:
         view = self.view
@@ -202,23 +211,30 @@ class LogPanel(Vertical):
             parts.append("following")
         else:
             lines = "line" if view.new_lines == 1 else "lines"
-            parts.append(f"standing still, {units.number(view.new_lines)} new {lines} (f follows)")
+            parts.append(
+                f"standing still, {units.number(view.new_lines)} new {lines} ({self._keys['log.follow']} follows)"
+            )
+        if view.column > 1:
+            parts.append(f"from column {view.column}")
         if not self._sieve.open:
             only = self._sieve.rank or "all ranks"
             level = f", {self._sieve.level.name.lower()}" if self._sieve.level is not Level.INFO else ""
             count = f"{units.number(self._sieve.kept)} of {units.number(self._sieve.seen)} lines"
             phase = f", {self._sieve.phase.value}" if self._sieve.phase is not None else ""
-            matching = f", with {self._sieve.pattern.pattern}" if self._sieve.pattern is not None else ""
-            parts.append(f"{only}{level}{phase}{matching}: {count} (K, L, P, &)")
+            matching = f", with {self._filter}{_literal(self._filter)}" if self._sieve.pattern is not None else ""
+            parts.append(f"{only}{level}{phase}{matching}: {count} ({self._named('rank', 'level', 'phase', 'filter')})")
         if self._not_found:
-            literal = "" if is_pattern(self._not_found) else " (no regular expression: looked for as it stands)"
-            parts.append(f"not found: {self._not_found}{literal}")
+            parts.append(f"not found: {self._not_found}{_literal(self._not_found)}")
         elif view.searching:
             found = view.matches()
             place = found.index(view.current) + 1 if view.current in found else 0
-            parts.append(f"match {place} of {len(found)} (n, N)")
+            parts.append(f"match {place} of {len(found)}{_literal(self._searched)} ({self._named('next', 'previous')})")
         # As `Content`: a title given as a string would be read as markup, and this one holds text of others.
         self.border_title = words("  ".join(parts))
+
+
+def _literal(text: str) -> str:
+    return "" if is_pattern(text) else " (no regular expression: taken as it stands)"
 
 
 def _after(choices: Sequence[T], now: T) -> T:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from rich.cells import cell_len
+from rich.segment import Segment
 from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
@@ -39,14 +41,15 @@ class LogView(ScrollView, can_focus=True):
         "log--match",
         "log--current",
         "log--cause",
+        "log--cut",
     }
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "step(-1)", "Up", show=False),
         Binding("down,j", "step(1)", "Down", show=False),
         Binding("pageup,b", "page(-1)", "Page up", show=False),
         Binding("pagedown,space", "page(1)", "Page down", show=False),
-        Binding("left", "side(-8)", "Left", show=False),
-        Binding("right", "side(8)", "Right", show=False),
+        Binding("left", "side(-1)", "Left", show=False),
+        Binding("right", "side(1)", "Right", show=False),
     ]
 
     class Moved(Message):
@@ -164,11 +167,28 @@ class LogView(ScrollView, can_focus=True):
         """Move by screens, with one line kept in sight."""
         self.show_line(self.top + pages * max(1, self.size.height - 1))
 
-    def action_side(self, cells: int) -> None:
-        """Move sideways in long lines."""
-        self._width = max([self._width, *(len(text) for text in self._visible())])
-        self.virtual_size = Size(self._width, self.virtual_size.height)
-        self.scroll_to(x=self.scroll_offset.x + cells, animate=False, immediate=True)
+    def action_side(self, halves: int) -> None:
+        """Move sideways in long lines, by half a screen as in less."""
+        self._show_cell(self.scroll_offset.x + halves * max(1, self.room // 2))
+
+    def _show_cell(self, cell: int) -> None:
+        """Let the lines begin at a cell, as far as the longest in sight goes."""
+        width = max([self._width, *(cell_len(text) for text in self._visible())])
+        if width > self._width:
+            self._width = width
+            self.virtual_size = Size(width, self.virtual_size.height)
+        self.scroll_to(x=max(0, cell), animate=False, immediate=True)
+        self.post_message(self.Moved())
+
+    @property
+    def room(self) -> int:
+        """Cells of a row; where the scroll bar stands is none of them."""
+        return self.size.width - self.scrollbar_size_vertical
+
+    @property
+    def column(self) -> int:
+        """The first column in sight, from 1 on."""
+        return self.scroll_offset.x + 1
 
     def head(self) -> None:
         """Go to the oldest line kept."""
@@ -231,9 +251,21 @@ class LogView(ScrollView, can_focus=True):
             return False
         self._current = number
         self.show_line(number - self.size.height // 3)
+        self._show_match(self.buffer.line(number))
         self.refresh()
         self.post_message(self.Moved())
         return True
+
+    def _show_match(self, text: str) -> None:
+        """Move sideways where the match lies beyond the screen."""
+        match = self._pattern.search(text) if self._pattern is not None else None
+        if match is None:
+            return
+        start, end = cell_len(text[: match.start()]), cell_len(text[: match.end()])
+        if end <= self.room:
+            self._show_cell(0)
+        elif not self.scroll_offset.x < start <= end < self.scroll_offset.x + self.room:
+            self._show_cell(start - self.room // 2)
 
     def _visible(self) -> list[str]:
         first, last = max(self.top, self.buffer.first), min(self.top + self.size.height, self.buffer.end)
@@ -248,12 +280,22 @@ class LogView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One row; a line that is no longer kept is empty."""
         scroll_x, scroll_y = self.scroll_offset
-        number, width, style = self._base + scroll_y + y, self.size.width, self.rich_style
+        number, width, style = self._base + scroll_y + y, self.room, self.rich_style
         if not self.buffer.first <= number < self.buffer.end:
             return Strip.blank(width, style)
         text = self._styled(number)
         strip = Strip(text.render(self.app.console), text.cell_len).apply_style(style)
-        return strip.crop_extend(scroll_x, scroll_x + width, style).apply_offsets(scroll_x, number)
+        shown = strip.crop_extend(scroll_x, scroll_x + width, style)
+        if width > 2 and (scroll_x or text.cell_len > width):
+            shown = self._cut(shown, width, left=scroll_x > 0, right=text.cell_len > scroll_x + width)
+        return shown.apply_offsets(scroll_x, number)
+
+    def _cut(self, shown: Strip, width: int, left: bool, right: bool) -> Strip:
+        """A row with less's signs where its line goes on."""
+        style = self.get_component_rich_style("log--cut")
+        if right:
+            shown = Strip.join([shown.crop(0, width - 1), Strip([Segment(">", style)], 1)])
+        return Strip.join([Strip([Segment("<", style)], 1), shown.crop(1)]) if left else shown
 
     def _styled(self, number: int) -> Text:
         plain = self.buffer.line(number)
