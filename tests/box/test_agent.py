@@ -28,6 +28,7 @@ from eagle3_remote.protocol import (
     JobStatus,
     LogChunk,
     Phase,
+    SmokeRate,
     Snapshot,
     StopReport,
     decode,
@@ -108,6 +109,14 @@ def test_an_empty_box(release: Path, home: Path, tmp_path: Path) -> None:
     assert {mount.label for mount in seen.gauges.mounts} == {"output", "dump", "home"}
     assert all(mount.total > 0 for mount in seen.gauges.mounts)
     assert seen.gauges.ram_total > seen.gauges.ram_available > 0
+
+
+def test_the_rate_of_the_last_forecast_is_told(release: Path, home: Path) -> None:
+    with agent(release, home) as one:
+        assert one.ask(SmokeRate, "extract.plan_kept", model="/m") == SmokeRate()
+        home.mkdir(exist_ok=True)
+        (home / "smoke.json").write_text('{"/m": {"samples": 32, "tokens_per_s": 100.0}}')
+        assert one.ask(SmokeRate, "extract.plan_kept", model="/m") == SmokeRate(32, 100.0)
 
 
 def test_a_slow_call_does_not_hold_up_the_others(release: Path, home: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from eagle3_remote.extract import rates
-from eagle3_remote.protocol import PlanReport, SmokeRate, Space
+from eagle3_remote.extract import extraction, rates
+from eagle3_remote.protocol import ExtractSpec, Phase, PlanReport, ServerStatus, SmokeRate, Space, encode
 
 SPACE = Space("/", "xfs", 1, 1, None, 1)
 
@@ -37,3 +38,17 @@ def test_a_file_that_is_damaged_is_none_and_is_written_anew(tmp_path: Path, text
 def test_a_rate_that_cannot_be_kept_is_no_fault(tmp_path: Path) -> None:
     rates.keep(tmp_path / "gone", "/m/a", forecast(32, 100.0))
     assert rates.kept(tmp_path / "gone", "/m/a") == SmokeRate()
+
+
+def test_a_forecast_keeps_its_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The forecast itself, with real requests, is in test_planning; here its answer is a stand-in."""
+    control = extraction.ExtractControl(tmp_path, tmp_path)
+    fit = SimpleNamespace(model="/m/a")
+    monkeypatch.setattr(control, "_fit", lambda *_: fit)
+    monkeypatch.setattr(control, "_further", lambda *_: [])
+    monkeypatch.setattr(control, "_filled", lambda asked, _: asked)
+    monkeypatch.setattr(extraction, "_check_paths", lambda _: None)
+    made = encode(forecast(32, 100.0))
+    monkeypatch.setattr(extraction.shortjobs, "run", lambda *_, **__: made)
+    assert control.plan(ExtractSpec("/d", "/o"), ServerStatus(Phase.READY, "ready")) == made
+    assert rates.kept(tmp_path, "/m/a") == SmokeRate(32, 100.0)

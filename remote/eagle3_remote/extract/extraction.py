@@ -89,8 +89,7 @@ class ExtractControl(Programs):
             json.dumps(encode(spec)),
             env={apikey.ENV: key} if key else {},
         )
-        if server.spec is not None and not asked.server_url:
-            rates.keep(self._home, server.spec.model, decode(PlanReport, made))
+        rates.keep(self._home, fit.model, decode(PlanReport, made))
         return made
 
     def stop(self, job_id: str | None) -> StopReport:
