@@ -66,7 +66,7 @@ class ConsoleState:
     plan: tuple[str, ...] = ()
     """What an extraction would do, in sentences."""
     history: tuple[Sample, ...] = ()
-    keys: Mapping[str, str] = dataclasses.field(default_factory=lambda: SHOWN)
+    keys: Mapping[str, str] = dataclasses.field(default_factory=lambda: SHOWN, compare=False)
     """Id -> key as this person has it, for sentences that name one."""
     told: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Cause of every alert told -> when it was last seen."""
