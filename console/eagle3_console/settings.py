@@ -140,8 +140,8 @@ class _Reader:
         return good
 
     def _keys(self, given: Mapping[KeyPath, Any]) -> dict[str, str]:
+        from eagle3_console.keys import IDS, KEYS
         from eagle3_console.ui.keynames import RESERVED, normal
-        from eagle3_console.ui.keys import IDS, KEYS
 
         own: dict[str, str] = {}
         for place, value in given.items():

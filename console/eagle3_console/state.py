@@ -24,7 +24,7 @@ from eagle3_console.events import (
     StepChanged,
     WorkSeen,
 )
-from eagle3_console.ui.keys import SHOWN
+from eagle3_console.keys import SHOWN
 from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, Verified, WorkState, WorkStatus
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")

@@ -9,7 +9,7 @@ import pytest
 
 from eagle3_console.cli import build_parser
 from eagle3_console.exit_codes import ExitCode
-from eagle3_console.ui.keys import KEYS
+from eagle3_console.keys import KEYS
 from tests.conftest import ROOT
 
 README = (ROOT / "README.md").read_text()

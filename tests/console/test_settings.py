@@ -13,10 +13,10 @@ import pytest
 from eagle3_console import cli, settings
 from eagle3_console.errors import UsageError
 from eagle3_console.exit_codes import ExitCode
+from eagle3_console.keys import IDS, KEYS, rebound
 from eagle3_console.settings import AlertSettings, Settings
 from eagle3_console.tomlfile import FaultyFile
 from eagle3_console.ui.keynames import RESERVED, normal, shown
-from eagle3_console.ui.keys import IDS, KEYS, rebound
 from eagle3_console.ui.themes import DEFAULT, NAMES
 
 FILE = Path("config.toml")

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eagle3_console.events import Event, LogArrived
+from eagle3_console.keys import SHOWN
 from eagle3_console.recording import delta, form
 from eagle3_console.state import ConsoleState
-from eagle3_console.ui.keys import SHOWN
 from tests.ui.scenes import RUNNING, snapshot
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

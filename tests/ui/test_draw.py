@@ -26,13 +26,13 @@ from eagle3_console.events import (
     WorkSeen,
 )
 from eagle3_console.headless import extract_line
+from eagle3_console.keys import KEYS
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui.draw import View, draw_checklist, draw_events, draw_header
 from eagle3_console.ui.draw_box import draw_box
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
-from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines, until_end
 from eagle3_console.ui.possible import label
 from eagle3_console.ui.widgets.key_bar import chosen

@@ -10,8 +10,8 @@ from textual.pilot import Pilot
 from textual.widgets import Button
 
 from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
+from eagle3_console.keys import KEYS
 from eagle3_console.ui.app import ConsoleApp
-from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.widgets.dialog import AskDialog
 from eagle3_console.ui.widgets.help import HelpScreen
 from eagle3_console.ui.widgets.report_dialog import ReportDialog

@@ -13,6 +13,7 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event
+from eagle3_console.keys import KEYS, SHOWN
 from eagle3_console.settings import Settings
 from eagle3_console.state import initial, reduce
 from eagle3_console.ui import themes
@@ -21,7 +22,6 @@ from eagle3_console.ui.draw import View
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import UNICODE
-from eagle3_console.ui.keys import KEYS, SHOWN
 from eagle3_console.ui.palette import Everything
 from eagle3_console.ui.possible import why_not
 from eagle3_remote.protocol import ExtractState, Phase

@@ -10,10 +10,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from eagle3_console.keys import KEYS
 from eagle3_console.recording import demonstration
 from eagle3_console.recording.player import Player
 from eagle3_console.recording.reader import Recording
-from eagle3_console.ui.keys import KEYS
 from eagle3_console.ui.replay import NO_BOX, REPLAY_KEYS, ReplayApp
 from eagle3_console.ui.widgets.help import HelpScreen
 from tests.recording.scripts import session, write

@@ -15,7 +15,7 @@ from eagle3_console.alerts.link import of_link
 from eagle3_console.alerts.server import SERVING, patch, ranks, server
 from eagle3_console.alerts.trend import Sample, sample_of, used_fraction
 from eagle3_console.events import Alert
-from eagle3_console.ui.keys import SHOWN
+from eagle3_console.keys import SHOWN
 from eagle3_remote.protocol import Snapshot
 
 __all__ = [

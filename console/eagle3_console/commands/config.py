@@ -45,7 +45,7 @@ async def show(args: argparse.Namespace) -> int:
 
 
 def _rows(now: settings.Settings) -> Iterator[dict[str, Any]]:
-    from eagle3_console.ui.keys import rebound
+    from eagle3_console.keys import rebound
 
     for name in ("theme", "readonly", "mouse"):
         yield _row(now, "", name, getattr(now, name))

@@ -8,8 +8,8 @@ import typing
 from typing import Any
 
 from eagle3_console.events import Event
+from eagle3_console.keys import SHOWN
 from eagle3_console.state import ConsoleState
-from eagle3_console.ui.keys import SHOWN
 from eagle3_remote import protocol
 
 FORMAT = 1

@@ -16,6 +16,7 @@ from textual.command import Provider
 from textual.screen import Screen
 
 from eagle3_console.events import AlertRaised, Event, LogArrived, LogRestarted
+from eagle3_console.keys import KEYS, Key
 from eagle3_console.notify.notifier import Notifier
 from eagle3_console.recording.recorder import Recorder
 from eagle3_console.settings import Settings
@@ -25,7 +26,6 @@ from eagle3_console.ui.box_actions import BoxActions
 from eagle3_console.ui.controller import Controller
 from eagle3_console.ui.farewell import farewell
 from eagle3_console.ui.glyphs import ASCII
-from eagle3_console.ui.keys import KEYS, Key
 from eagle3_console.ui.log_actions import LogActions
 from eagle3_console.ui.palette import Everything
 from eagle3_console.ui.screen_actions import ScreenActions

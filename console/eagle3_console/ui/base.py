@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from textual.app import App
 
 from eagle3_console.events import Alert, AlertRaised, Event
+from eagle3_console.keys import Key, rebound
 from eagle3_console.settings import Settings
 from eagle3_console.state import ConsoleState, initial
 from eagle3_console.ui.controller import Controller
 from eagle3_console.ui.glyphs import ASCII, UNICODE, ascii_only
-from eagle3_console.ui.keys import Key, rebound
 from eagle3_console.ui.possible import extracting
 from eagle3_console.ui.setup.seam import offered
 from eagle3_console.ui.widgets.dashboard import Dashboard

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eagle3_console.alerts import EXTRACTING, SERVING
+from eagle3_console.keys import Key
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui import steering
-from eagle3_console.ui.keys import Key
 from eagle3_remote.protocol import ExtractState, Phase, Snapshot
 
 _SILENT = "The box has not answered yet."

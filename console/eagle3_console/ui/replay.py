@@ -14,11 +14,11 @@ from textual.widgets import Input
 
 from eagle3_console.errors import UsageError
 from eagle3_console.events import Event, LogArrived
+from eagle3_console.keys import Key
 from eagle3_console.recording.player import LogEvent, Player
 from eagle3_console.settings import AlertSettings, Settings
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.controller import Controller, LossyAction
-from eagle3_console.ui.keys import Key
 from eagle3_console.ui.widgets.time_line import TimeLine, place
 
 SPEEDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)

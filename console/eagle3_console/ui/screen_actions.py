@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from eagle3_console import settings
+from eagle3_console.keys import Key
 from eagle3_console.loglines import save_new
 from eagle3_console.ui.base import ConsoleBase
-from eagle3_console.ui.keys import Key
 from eagle3_console.ui.widgets.help import HelpScreen
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from eagle3_console.keys import Key
 from eagle3_console.plan import Plan
-from eagle3_console.ui.keys import Key
 from eagle3_remote.protocol import DataLook, Facts, LaunchPlan, Looked, ModelLook, OutLook, PathList, SmokeRate
 
 

@@ -10,13 +10,13 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from eagle3_console.events import Alert
+from eagle3_console.keys import Key
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import draw_checklist, draw_header, unseen_errors
 from eagle3_console.ui.draw_box import draw_box
 from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.keys import Key
 from eagle3_console.ui.widgets.events_panel import EventsPanel
 from eagle3_console.ui.widgets.key_bar import KeyBar
 from eagle3_console.ui.widgets.log_panel import LogPanel

@@ -14,9 +14,9 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
+from eagle3_console.keys import Key
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.keys import Key
 
 _BUTTON_CELLS = 6
 """What a button takes beside its words: its padding and the gap to the next."""

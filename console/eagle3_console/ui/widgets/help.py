@@ -14,8 +14,8 @@ from textual.geometry import Size
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
+from eagle3_console.keys import Key
 from eagle3_console.ui.draw import MUTED, words, wrap
-from eagle3_console.ui.keys import Key
 
 _KEY_CELLS = 8
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from textual import events
 from textual.content import Content
 
+from eagle3_console.keys import Key
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import View, words
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.keys import Key
 from eagle3_console.ui.possible import label, why_not
 from eagle3_console.ui.widgets.panel import Bar
 
