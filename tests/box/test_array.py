@@ -235,3 +235,8 @@ def test_a_task_that_came_to_its_end_is_not_put_back_into_the_queue(
     monkeypatch.setenv("EAGLE3_HOME", "")  # the task sets it in its own process, which is ours here
     assert task.main([str(folder.root), "1"]) == code
     assert put_back == [("7", 1)] * requeued
+
+
+def test_a_port_that_every_sglang_can_take() -> None:
+    """0.5.13 adds 10,000 to it for a second server, and ends where that is no port."""
+    assert max(task.free_port() for _ in range(2000)) + 10_000 <= 65_535

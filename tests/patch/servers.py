@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 import urllib.error
@@ -18,6 +17,7 @@ from typing import Any
 
 from eagle3_console.demo.testbed import install
 from eagle3_patch import layout
+from eagle3_remote.array import task
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = ROOT / "patch" / "eagle3_patch" / "entry"
@@ -97,11 +97,8 @@ def wait_for(condition: Any, what: object, seconds: float = 30.0) -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that SGLang can take."""
+    return task.free_port()
 
 
 def environment(bed: install.TestBed, dump_dir: Path | None, extra: Mapping[str, str], before: Sequence[Path]) -> dict:

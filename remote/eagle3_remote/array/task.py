@@ -50,6 +50,9 @@ STUCK_AFTER = 3600.0
 PROBE_TOKENS = 19
 _EVERY = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
+_LAST_PORT = 55_535
+"""SGLang 0.5.13 gives its gRPC server the port 10,000 above (`server_args.py`), and refuses to start where there is none."""
+_TRIES = 1000
 _SERVING = (Phase.READY, Phase.BUSY)
 _OVER = (Phase.EXITED, Phase.FAILED, Phase.NOT_RUNNING)
 
@@ -158,7 +161,7 @@ class Task:
 
     def _start_server(self) -> ServerStatus:
         self._say(TaskState.SERVER, "The server starts.")
-        spec = dataclasses.replace(self._spec.server, port=_free_port())
+        spec = dataclasses.replace(self._spec.server, port=free_port())
         job = decode(JobStatus, self._box.methods()["server.start"](encode(spec)))
         moved, last = time.monotonic(), None
         while True:
@@ -266,11 +269,15 @@ def _print(text: str) -> None:
     print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", flush=True)  # noqa: T201 - the task's log
 
 
-def _free_port() -> int:
-    """Several tasks may share a node: each takes a port that the kernel says is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Several tasks may share a node: each takes a port that the kernel says is free, and that SGLang can take as well."""
+    for _ in range(_TRIES):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port <= _LAST_PORT:
+            return port
+    raise _Failed(f"None of {_TRIES} ports of this node was one up to {_LAST_PORT}, as SGLang needs.", EXIT_SERVER)
 
 
 def _adopt_orphans() -> None:
