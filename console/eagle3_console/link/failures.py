@@ -44,6 +44,8 @@ class Attempt:
     """Jump host or proxy command, where one is between."""
     proxy_said: str = ""
     """Last words of the proxy command on standard error."""
+    box_said: str = ""
+    """The end of the box's banner, on one line."""
     connect_timeout: float = 0.0
     """Seconds."""
     connected: bool = False
@@ -148,8 +150,10 @@ def _unreachable(error: BaseException, attempt: Attempt) -> LinkError:
 def _timeout(error: BaseException, attempt: Attempt) -> LinkError:
     if attempt.authenticating:
         way = f", or {attempt.proxy} on the way to it," if attempt.proxy else ", or the network on the way to it,"
+        said = f" It had said: {attempt.box_said}" if attempt.box_said else ""
         return LinkTimeout(
-            f"{attempt.address} fell silent during the login of '{attempt.user}': the box{way} died or hangs. Try again."
+            f"{attempt.address} fell silent during the login of '{attempt.user}': the box{way} died, hangs or is very slow (its "
+            f"name servers, a directory). Try again, and where that does not help see how long ssh takes.{said}"
         )
     if attempt.connected:
         return LinkTimeout(

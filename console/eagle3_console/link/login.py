@@ -18,10 +18,16 @@ from eagle3_console.link.errors import KeyUnusable
 from eagle3_console.link.failures import Attempt
 from eagle3_console.link.hostkeys import HostKeyCheck
 from eagle3_console.link.keys import KeyRing
+from eagle3_console.printable import plain
 
 DEAD_AFTER = 20
 """Seconds without a sign from the box's network after which a connection is given up."""
+SILENT_LOGIN = 60
+"""Seconds that a box may be silent during a login in which nobody else is waited for: with dead name servers or a directory that
+hangs, sshd takes half a minute to answer."""
 _PASSWORD_TRIES = 3
+_BANNER = 300
+"""Characters of a banner that are told."""
 
 
 def read_password(path: Path) -> str:
@@ -84,6 +90,8 @@ class Login(asyncssh.SSHClient):
         """See `unasked`."""
         self._box_since: float | None = None
         """Since when nobody but the box is waited for; `None`: a person, a phone or an agent may be."""
+        self._box_said = ""
+        """The end of its banner."""
         self.lost: Exception | None = None
         """Why the connection ended; `None` while it stands and after a clean end."""
 
@@ -100,6 +108,7 @@ class Login(asyncssh.SSHClient):
             "tried": tuple(tried),
             "offered": self._offered,
             "expired": self._expired,
+            "box_said": self._box_said,
             "host_key_error": self._check.error(base.address),
         }
         return dataclasses.replace(base, **{**known, **changes})
@@ -121,21 +130,26 @@ class Login(asyncssh.SSHClient):
 
     def begin_auth(self, username: str) -> None:
         self.authenticating.set()
-        self._box_since = time.monotonic()
+        self._box_since = None if self._box_said else time.monotonic()
 
     def overdue(self) -> bool:
-        """Whether the box has said nothing for `DEAD_AFTER` though only it is waited for.
+        """Whether the box has said nothing for `SILENT_LOGIN` though only it is waited for.
 
         The kernel sees a dead network only as far as the next machine: not behind a jump host or a proxy. What a password or
-        a question sets going on the box may take its time.
+        a question sets going on the box may take its time, and so may what a banner asks of a person.
         """
-        return self._box_since is not None and time.monotonic() - self._box_since > DEAD_AFTER
+        return self._box_since is not None and time.monotonic() - self._box_since > SILENT_LOGIN
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        words = [word for line in msg.splitlines() for word in plain(line).split()]
+        self._box_said = " ".join(words)[-_BANNER:]
+        self._box_since = None
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
         self._note_offer()
         key = await self._keys.next()
         self.signs_unasked = self._keys.unasked
-        if key is not None and self.signs_unasked:
+        if key is not None and self.signs_unasked and not self._box_said:
             self._box_since = time.monotonic()
         return key
 
