@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from eagle3_console import judge, keyed, losses, report
 from eagle3_console.errors import ConsoleError, UsageError
@@ -22,15 +22,19 @@ from eagle3_console.events import (
 )
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import STOP_SECONDS, Flow, RunResult
+from eagle3_console.keys import SHOWN
 from eagle3_console.link.errors import LinkError
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.setup.work import SetupWork
+from eagle3_console.state import STEP_NAMES, Step, checklist, extract_id
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.work_watch import WorkWatch
 from eagle3_remote.protocol import ControlReport, ExtractReport, ExtractWish, Snapshot, StopReport, VerifyReport
 
 _INTERVAL = 0.5
+_OF_A_RUN = {"probe": "server", "extract": "extract", "verify": "extract"}
+"""Steps that each run does anew, and the kind of job that each is about."""
 
 
 class SessionController:
@@ -41,6 +45,7 @@ class SessionController:
         plan: what the command line named; what it left out is taken from what last ran on the box.
         first: what went wrong when the session was dialled before: a refused login waits for the person, anything else is
             tried again.
+        keys: id -> key as the person has it; sentences name some.
         whole_run: do everything by itself, from deploy to verify, as ``run`` does, and hand the result to this.
     """
 
@@ -50,6 +55,7 @@ class SessionController:
         plan: Plan,
         *,
         first: LinkError | None = None,
+        keys: Mapping[str, str] = SHOWN,
         whole_run: Callable[[RunResult], None] | None = None,
     ) -> None:
         self._first = first
@@ -59,7 +65,9 @@ class SessionController:
         self._flow.watcher.pace = self._queue.join
         self._plan = plan
         self._whole_run_done = whole_run
+        self._keys = keys
         self._snapshot: Snapshot | None = None
+        self._steps = tuple(Step(name) for name in STEP_NAMES)
         self._greeted = asyncio.Event()
 
     async def events(self) -> AsyncIterator[Event]:
@@ -97,9 +105,9 @@ class SessionController:
         """Everything from the doctor to the report, as ``run`` does it."""
         self._flow.plan = dataclasses.replace(self._plan, watch=True)
         self._need("model", "data", "out")
-        for name in ("probe", "extract", "verify"):  # what they say is of an earlier run
-            self._take(StepChanged(name, "todo"))
-        return report.run_markdown(await self._flow.run(), self._flow.session.where)
+        with self._earlier_steps_aside():
+            made = await self._flow.run()
+        return report.run_markdown(made, self._flow.session.where)
 
     async def deploy(self) -> None:
         """Put the release on the box."""
@@ -196,7 +204,33 @@ class SessionController:
             return losses.of_extraction_stop(snapshot)
         return losses.of_server(snapshot, comes_back=action == "server-restart")
 
+    @contextlib.contextmanager
+    def _earlier_steps_aside(self) -> Iterator[None]:
+        """What the checklist says is of an earlier run. Where this one goes wrong before its own, that is so again."""
+        before, ids = self._steps, self._ids()
+        for name in _OF_A_RUN:
+            self._take(StepChanged(name, "todo"))
+        try:
+            yield
+        except Exception:
+            now = self._ids()
+            for step in before:
+                untouched = step.name in _OF_A_RUN and Step(step.name) in self._steps
+                if untouched and now[_OF_A_RUN[step.name]] == ids[_OF_A_RUN[step.name]]:
+                    self._take(StepChanged(step.name, step.status, step.detail))
+            raise
+
+    def _ids(self) -> dict[str, str | None]:
+        """The newest job of each kind."""
+        now = self._snapshot
+        server = now.server.job if now is not None else None
+        return {
+            "server": server.id if server is not None else None,
+            "extract": extract_id(now) if now is not None else None,
+        }
+
     def _take(self, event: Event) -> None:
+        self._steps = checklist(self._steps, self._snapshot, event, self._keys)
         if isinstance(event, SnapshotArrived):
             self._snapshot = event.snapshot
             self._greeted.set()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import secrets
 import time
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from eagle3_console import judge, units
@@ -119,9 +121,9 @@ class Flow:
 
     async def deploy(self) -> None:
         """Put the box side on the box and greet its agent."""
-        self._step("deploy", "running")
-        deployed = await self.session.deploy()
-        await self.watcher.greet()
+        with self._under_way("deploy"):
+            deployed = await self.session.deploy()
+            await self.watcher.greet()
         sent = f"{deployed.uploaded / 1000:.0f} kB uploaded" if deployed.uploaded else "there already, nothing uploaded"
         self._step("deploy", "done", f"release {deployed.sha256[:12]}, {sent}")
 
@@ -165,9 +167,9 @@ class Flow:
         Raises:
             BoxRefused: the box says why not.
         """
-        self._step("server", "running", "starting")
         spec = dataclasses.replace(self.plan.server(python), radix_cache=radix_cache)
-        job = await self.change("server.start", spec, JobStatus, wait=PLAN_SECONDS)
+        with self._under_way("server", "starting"):
+            job = await self.change("server.start", spec, JobStatus, wait=PLAN_SECONDS)
         await self._watch_server()
         return job
 
@@ -244,8 +246,8 @@ class Flow:
         Raises:
             ServerFailed: not so; the sentence says what came back.
         """
-        self._step("probe", "running")
-        probe = await self.change("server.probe", {"tokens": PROBE_TOKENS}, ProbeReport, wait=300)
+        with self._under_way("probe"):
+            probe = await self.change("server.probe", {"tokens": PROBE_TOKENS}, ProbeReport, wait=300)
         if not probe.ok:
             self._step("probe", "failed", probe.sentence)
             raise ServerFailed(f"The probe of the server on {self.session.where} failed: {probe.sentence}")
@@ -258,12 +260,8 @@ class Flow:
         Raises:
             BoxRefused: the box says why not.
         """
-        self._step("extract", "running", "starting")
-        try:
+        with self._under_way("extract", "starting"):
             job = await self.change("extract.start", self.plan.extract(), JobStatus, wait=120)
-        except BoxRefused as refusal:
-            self._step("extract", "failed", str(refusal))
-            raise
         await self._watch_server()
         return job
 
@@ -310,10 +308,10 @@ class Flow:
 
         Faults are in the report, not raised.
         """
-        self._step("verify", "running")
         query = VerifyQuery(dataset, server, dump_dir)
         ask = self.change if server else self.watcher.call  # rows are made anew by the server: work for it
-        verify = await ask("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
+        with self._under_way("verify"):
+            verify = await ask("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
         text = f"{verify.samples} samples, {verify.problem_count} faults"
         self._step("verify", "done" if verify.ok else "failed", text)
         self.emit(AlertRaised(_verified_alert(verify)))
@@ -334,6 +332,16 @@ class Flow:
     def _server_failed(self, sentence: str) -> ServerFailed:
         self._step("server", "failed", sentence)
         return ServerFailed(sentence)
+
+    @contextlib.contextmanager
+    def _under_way(self, name: str, detail: str = "") -> Iterator[None]:
+        """A step begins. One that does not come to its end has failed, whatever ended it: nothing else would say so later."""
+        self._step(name, "running", detail)
+        try:
+            yield
+        except Exception as error:
+            self._step(name, "failed", str(error))
+            raise
 
     def _step(self, name: str, status: str, detail: str = "") -> None:
         self.emit(StepChanged(name, status, detail))  # type: ignore[arg-type]

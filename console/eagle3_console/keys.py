@@ -164,9 +164,14 @@ SHOWN: Mapping[str, str] = {key.id: key.shown for key in KEYS}
 
 def rebound(given: Mapping[str, str]) -> tuple[Key, ...]:
     """The table with a person's own keys, id -> keys as Textual names them, checked before (`eagle3_console.settings`)."""
-    from eagle3_console.ui.keynames import shown
+    from eagle3_console.ui import keynames
 
     return tuple(
-        dataclasses.replace(key, keys=given[key.id], shown=shown(given[key.id])) if key.id in given else key
+        dataclasses.replace(key, keys=given[key.id], shown=keynames.shown(given[key.id])) if key.id in given else key
         for key in KEYS
     )
+
+
+def shown(given: Mapping[str, str]) -> Mapping[str, str]:
+    """Id -> the key as this person knows it; `given` as for `rebound`."""
+    return {key.id: key.shown for key in rebound(given)}

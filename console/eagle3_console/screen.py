@@ -9,6 +9,7 @@ from eagle3_console.errors import UsageError
 from eagle3_console.flow import RunResult
 from eagle3_console.follow import follow
 from eagle3_console.headless import has_terminal
+from eagle3_console.keys import shown
 from eagle3_console.plan import Plan
 from eagle3_console.recording.recorder import Recorder
 from eagle3_console.session import Session
@@ -59,7 +60,7 @@ async def open_screen(
         raise UsageError("The demo's screen needs a terminal. Without one: eagle3-console demo --headless.")
     session.readonly = readonly or settings.readonly
     await session.connect()
-    controller = SessionController(session, plan, whole_run=demo)
+    controller = SessionController(session, plan, keys=shown(settings.keys), whole_run=demo)
     if not has_terminal():
         return await follow(controller, session.where, recorder, alerts=settings.alerts)
     from eagle3_console.ui.app import ConsoleApp

@@ -86,8 +86,8 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
             return dataclasses.replace(state, hello=hello)
         case SnapshotArrived(snapshot, at):
             return _with_snapshot(state, snapshot, at)
-        case StepChanged(name, status, detail):
-            return dataclasses.replace(state, steps=_set_step(state.steps, Step(name, status, detail)))
+        case StepChanged():
+            return dataclasses.replace(state, steps=checklist(state.steps, state.snapshot, event, state.keys))
         case Planned(lines):
             return dataclasses.replace(state, plan=lines)
         case AlertRaised(alert):
@@ -100,6 +100,19 @@ def reduce(state: ConsoleState, event: Event) -> ConsoleState:
             return _with_alerts(dataclasses.replace(state, work=running), of_work(work, at), at)
         case LogArrived() | LogRestarted():
             return state
+
+
+def checklist(
+    steps: tuple[Step, ...], old: Snapshot | None, event: Event, keys: Mapping[str, str] = SHOWN
+) -> tuple[Step, ...]:
+    """The checklist after one event; `old`: the last snapshot before it."""
+    match event:
+        case SnapshotArrived(snapshot):
+            return _steps_after(steps, old, snapshot, keys)
+        case StepChanged(name, status, detail):
+            return _set_step(steps, Step(name, status, detail))
+        case _:
+            return steps
 
 
 def _with_connection(state: ConsoleState, new: Connection) -> ConsoleState:
@@ -147,13 +160,14 @@ def earlier(state: ConsoleState) -> bool:
     return status == "running" or (over and status == "todo")
 
 
-def _extract_id(snapshot: Snapshot) -> str | None:
+def extract_id(snapshot: Snapshot) -> str | None:
+    """The job of the box's newest extraction."""
     return snapshot.extract.job.id if snapshot.extract is not None and snapshot.extract.job is not None else None
 
 
 def _goes_on(old: Snapshot, new: Snapshot) -> bool:
     """Whether the plots go on: the same extraction, or one that was started again on the same output."""
-    if _extract_id(old) == _extract_id(new):
+    if extract_id(old) == extract_id(new):
         return True
     outs = [one.extract.spec.out if one.extract is not None and one.extract.spec else "" for one in (old, new)]
     return outs[0] == outs[1] != ""
@@ -212,8 +226,10 @@ def _steps_after(
 ) -> tuple[Step, ...]:
     """A change on the box moves the checklist; a step the session set by itself stays until the box changes."""
     before, after = _seen_steps(old, keys) if old is not None else {}, _seen_steps(new, keys)
-    if "verify" not in after and old is not None and _extract_id(old) != _extract_id(new):
+    another = old is not None and extract_id(old) != extract_id(new)
+    if another:
         steps = _set_step(steps, Step("verify"))
+        before = {name: step for name, step in before.items() if name not in ("extract", "verify")}
     for name, step in after.items():
         was = before.get(name)
         known = next(item for item in steps if item.name == name)

@@ -20,6 +20,7 @@ from eagle3_console.events import (
     Narration,
     Planned,
     SnapshotArrived,
+    Status,
     StepChanged,
     WorkSeen,
 )
@@ -173,6 +174,23 @@ def test_whether_the_newest_extraction_is_one_of_before(
     assert earlier(state) is true
     if extract is not None:
         assert not earlier(reduce(state, arrived(READY, dataclasses.replace(OTHER, state=ExtractState.PLANNING))))
+
+
+@pytest.mark.parametrize("state", [one for one in ExtractState if one is not ExtractState.PLANNING])
+@pytest.mark.parametrize("known", ["todo", "running", "failed"])
+def test_an_extraction_that_is_first_seen_when_it_is_over_is_not_still_starting(
+    known: Status, state: ExtractState
+) -> None:
+    """Nothing to do on a whole dataset, or a link that broke meanwhile: what came before may be in the same state."""
+    begun = after(
+        arrived(READY, dataclasses.replace(RUNNING, state=state)),
+        StepChanged("extract", known, "starting"),
+        StepChanged("verify", known),
+    )
+    attached_late = after(arrived(READY, dataclasses.replace(OTHER, state=state)))
+    shown = reduce(begun, arrived(READY, dataclasses.replace(OTHER, state=state), NOW + 2))
+    assert not earlier(shown)
+    assert shown.steps == attached_late.steps
 
 
 def test_history_survives_a_box_clock_that_is_set_back() -> None:

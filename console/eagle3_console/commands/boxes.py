@@ -17,6 +17,7 @@ from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import CONNECTED, Connection, ConnectionChanged, Event, SnapshotArrived, ended_by
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import Narrator, has_terminal, print_json, print_text
+from eagle3_console.keys import shown
 from eagle3_console.link.errors import LinkError
 from eagle3_console.link.memory import RememberingPrompter
 from eagle3_console.link.prompts import TerminalPrompter
@@ -141,7 +142,9 @@ async def open_boxes(args: argparse.Namespace) -> int:
             boxes.append(
                 (
                     one.host,
-                    SessionController(one.session, make_plan(_of_host(args, one.host)), first=one.fault),
+                    SessionController(
+                        one.session, make_plan(_of_host(args, one.host)), first=one.fault, keys=shown(settings.keys)
+                    ),
                     recorder,
                 )
             )
