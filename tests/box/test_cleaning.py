@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -314,6 +315,33 @@ def test_an_agent_waits_for_who_only_looks_and_ends_where_its_release_was_remove
         used.rename(home / "grave")
     assert starting.communicate()[0] == b""
     assert starting.returncode == NO_RELEASE  # the console takes it for a release that is to be deployed
+
+
+def test_a_release_that_was_removed_and_deployed_again_meanwhile_is_not_held_by_its_old_stamp(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, real = put_release(home, 1), os.open
+
+    def opened(*words: Any, **more: Any) -> int:
+        descriptor = real(*words, **more)
+        monkeypatch.undo()
+        used.rename(home / "grave")
+        assert put_release(home, 1) == used
+        return descriptor
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(releases.Removed):
+        releases.hold(used)
+
+
+def test_a_lock_that_nobody_gives_is_not_waited_for_for_ever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = put_release(home, 1)
+    monkeypatch.setattr(releases, "_LOCK_WAIT", 0.1)
+    with open(used / bootstrap.STAMP, "r+b") as stamp:
+        fcntl.flock(stamp, fcntl.LOCK_EX)
+        descriptor = releases.hold(used)
+    assert descriptor is not None
+    os.close(descriptor)
 
 
 def test_an_agent_that_hides_its_command_line_is_seen_by_its_lock(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,6 +118,13 @@ def test_flags() -> None:
         ('HF_TOKEN = "abc"', 'HF_TOKEN = "(left out)"'),
         ('{"api_key": "a b"}', '{"api_key": "(left out)"}'),
         ("via http://me:pw@proxy/", "via http://(left out)@proxy/"),
+        ("argument --api-key: expected one argument: use --token to log in, --auth is required, --password cannot be empty",) * 2,
+        ("Bearer token expired",) * 2,
+        ("Authorization: Bearer k3y", "Authorization: Bearer (left out)"),
+        ("--password\nnext line, api_key =\n[2026-01-01 00:00:00] up",) * 2,
+        ("--password=root --api-key abcde", "--password=(left out) --api-key (left out)"),
+        ("password=(left out)and then --token (left out)x", "password=(left out) then --token (left out)"),
+        ("password=(left out), --token (left out)",) * 2,
     ],
 )  # fmt: skip
 def test_texts_of_others(text: str, shown: str) -> None:

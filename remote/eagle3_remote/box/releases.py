@@ -26,6 +26,8 @@ from eagle3_remote.protocol import JobState
 KEEP = 3
 """So many of the last used stay in any case: a person may go back."""
 _NAME = re.compile(r"[0-9a-f]{64}")
+_LOCK_WAIT = 10.0
+"""Seconds."""
 
 
 def folder(home: Path) -> Path:
@@ -49,14 +51,35 @@ def hold(release: Path) -> int | None:
         # First: who is about to remove it looks at the age once more when nobody else can hold it.
         with contextlib.suppress(OSError):
             os.utime(descriptor)
-        # A file system without locks: the command line tells. Who looks holds the stamp for a moment: it is waited for.
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-    if not release.is_dir() or (descriptor is not None and not (release / STAMP).exists()):
+        _share(descriptor)
+    if not release.is_dir() or (descriptor is not None and not _is(descriptor, release / STAMP)):
         if descriptor is not None:
             os.close(descriptor)
         raise Removed
     return descriptor
+
+
+def _share(descriptor: int) -> None:
+    """Lock the stamp with others. Who looks, or removes, holds it for a moment: that is waited for, and no longer. Where it
+    cannot be locked (a file system without locks) the command line tells."""
+    deadline = time.monotonic() + _LOCK_WAIT
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:
+            return
+        else:
+            return
+
+
+def _is(descriptor: int, path: Path) -> bool:
+    """Whether an open file still is the one at `path`: it may have been removed and made anew meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except OSError:
+        return False
 
 
 def name_of(home: Path, release: str) -> str:

@@ -187,7 +187,7 @@ def _bury(runs: Path) -> list[str]:
                 shutil.rmtree(path)
         except OSError as error:
             problems.append(
-                f"{path}, what is left of a run folder, cannot be removed: {error.filename}: {error.strerror}. No job is "
+                f"{path}, what is left of a run folder, cannot be removed: {error.filename or path}: {error.strerror or error}. No job is "
                 "listed for it any more; remove it by hand, or mend the cause and clean again."
             )
     return problems

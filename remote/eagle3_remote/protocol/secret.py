@@ -22,20 +22,25 @@ _ENDS_A_FLAG = re.compile(r"(^|-)(token|secret|password|passwd|passphrase|creden
 _ASSIGNED = re.compile(
     r"""(?P<head>\b(?:[A-Za-z0-9_-]*(?:(?:api|access|secret|private|watermark)[_-]?key(?:[_-][a-z])?|secret|password|passwd
     |passphrase|(?:hf|hub|auth|access|api|bearer|github|wandb|slack)[A-Za-z0-9_-]*[_-]?token|webhook(?:[_-]url)?))
-    ["']?(?:\s*[=:]\s*|\s+(?=["'])))(?P<value>(?!\(left\ out\))(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"',;)}\]]+))""",
+    ["']?(?:[\ \t]*[=:][\ \t]*|[\ \t]+(?=["'])))(?P<value>(?!\(left\ out\)(?![^\s"',;)}\]]))(?:\(left\ out\)[^\s"',;)}\]]+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[^\s"',;)}\]]+))""",
     re.IGNORECASE | re.VERBOSE,
 )
 """In prose and logs, where ``KeyError: 'x'`` and ``eos_token='</s>'`` are no secrets."""
-_OPTION = re.compile(r"""(?P<flag>--[A-Za-z][\w-]*)(?P<gap>=|\s+(?!-))(?!\(left out\))(?P<value>[^\s"',;]+)""")
+_OPTION = re.compile(
+    r"""(?P<flag>--[A-Za-z][\w-]*)(?P<gap>=|[ \t]+(?!-))(?!\(left out\)(?![^\s"',;]))(?P<value>\(left out\)[^\s"',;]+|[^\s"',;]+)"""
+)
 """An argument and its value in a command line that stands in a text."""
+_NO_VALUE = re.compile(r"[a-z]{1,4}|cannot|expects|needs|option|requires|should|without")
+"""What stands behind an argument in prose: ``use --token to log in``, ``--auth is required``."""
 _LOOKS_LIKE_A_KEY = re.compile(
     r"""\b(?:hf_[A-Za-z0-9]{20,}|sk-[\w-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|xox[abprs]-[\w-]{10,}
-    |AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})|(?<=\bBearer\ )(?!\(left\ out\))\S+
+    |AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})|(?<=\bBearer\ )(?!\(left\ out\)|(?:auth\w*|tokens?)\b)\S+
     |(?<=://hooks\.slack\.com/)(?!\(left\ out\))[^\s"']+|(?<=/api/webhooks/)(?!\(left\ out\))[^\s"']+""",
     re.VERBOSE,
 )
 """Wherever it stands."""
-_NONE = ("None", "null", "True", "False")
+_NONE = ("None", "null", "True", "False", "expected", "invalid", "ignored")
+"""No values; the last as in ``argument --api-key: expected one argument``."""
 _WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
@@ -87,7 +92,10 @@ def hide_assigned(text: str, instead: Callable[[str], str] = lambda value: HIDDE
         return found[0] if value in _NONE else f"{found['head']}{quote}{instead(bare)}{quote}"
 
     def option(found: re.Match[str]) -> str:
-        return f"{found['flag']}{found['gap']}{instead(found['value'])}" if is_secret_flag(found["flag"]) else found[0]
+        prose = found["gap"] != "=" and _NO_VALUE.fullmatch(found["value"])
+        if prose or not is_secret_flag(found["flag"]):
+            return found[0]
+        return f"{found['flag']}{found['gap']}{instead(found['value'])}"
 
     text = _ASSIGNED.sub(hide, text)
     text = _WITH_PASSWORD.sub(lambda found: f"://{instead(found[0][3:-1])}@", text)
