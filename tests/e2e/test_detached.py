@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import Box, console, free_port, make
 
-SAMPLES = 1500
+SAMPLES = 700
 """So many that the middle is the middle, on a quick machine too."""
 
 
