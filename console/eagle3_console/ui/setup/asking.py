@@ -15,7 +15,7 @@ from eagle3_console.setup.assess import Assessment
 from eagle3_console.setup.draft import Draft, Seen
 from eagle3_console.setup.propose import effective, propose
 from eagle3_console.ui.setup.seam import SetupBox
-from eagle3_remote.protocol import LaunchPlan
+from eagle3_remote.protocol import LaunchPlan, SmokeRate
 
 PAUSE = 0.35
 """Seconds without a key before the box is asked."""
@@ -66,6 +66,8 @@ class Asking:
             self._asked[question] = texts
             if question not in ("facts", "box"):
                 self.seen = _with(self.seen, question, None)
+            if question == "model":
+                self.seen = dataclasses.replace(self.seen, prefill_tps=0.0, smoke=SmokeRate())
             if question in ("facts", "box") or texts[0]:
                 pause = 0.0 if first else PAUSE
                 self._start(question, lambda question=question, texts=texts: self._ask(question, texts), pause)  # type: ignore[misc]
@@ -134,11 +136,16 @@ class Asking:
             return  # typed on meanwhile
         self.seen = _with(self.seen, question, answer)
         if question == "model":
+            self._changed()  # what the model is need not wait for how fast it was
+            await self._rates(texts, answer.fact.path if answer is not None else texts[0])
+
+    async def _rates(self, texts: tuple[str, ...], path: str) -> None:
+        """How fast this model was: each counts without the other, and nothing is refused where neither can be had."""
+        for name, ask in (("prefill_tps", self._box.measured), ("smoke", self._box.smoke)):
             with contextlib.suppress(ConsoleError):
-                path = answer.fact.path if answer is not None else texts[0]
-                measured, smoke = await self._box.measured(path), await self._box.smoke(path)
-                if self._asked.get(question) == texts:  # others may have answered meanwhile
-                    self.seen = dataclasses.replace(self.seen, prefill_tps=measured, smoke=smoke)
+                rate = await ask(path)
+                if self._asked.get("model") == texts:
+                    self.seen = _with(self.seen, name, rate)
 
     async def _question(self, question: str, texts: tuple[str, ...]) -> Any:
         match question:
