@@ -53,6 +53,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file; `None` when it is not there, not readable or not an object."""
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):  # the last: brackets without end
         return None
     return value if isinstance(value, dict) else None

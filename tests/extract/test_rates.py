@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,12 +29,55 @@ def test_the_newest_of_each_model_is_kept(tmp_path: Path) -> None:
     assert rates.kept(tmp_path, "/m/c") == SmokeRate()
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"/m/a": 3}', '{"/m/a": {"samples": "x"}}'])
+def entry(samples: str, rate: str) -> str:
+    return f'{{"/m/a": {{"samples": {samples}, "tokens_per_s": {rate}}}}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        '{"/m/a": 3}',
+        '{"/m/a": {"samples": "x"}}',
+        "[" * 100_000,
+        '{"/m/a":' * 100_000,
+        *(entry("32", rate) for rate in ("NaN", "Infinity", "-Infinity", "1e999", "-3.0", "0.0", "1" * 400)),
+        *(entry(samples, "5.0") for samples in ("0", "-1", "1.5", "true")),
+    ],
+    ids=lambda text: f"{text[:50]}",
+)
 def test_a_file_that_is_damaged_is_none_and_is_written_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / "smoke.json").write_text(text)
     assert rates.kept(tmp_path, "/m/a") == SmokeRate()
     rates.keep(tmp_path, "/m/a", forecast(32, 100.0))
     assert rates.kept(tmp_path, "/m/a") == SmokeRate(32, 100.0)
+
+
+def test_what_is_damaged_of_one_model_costs_the_others_nothing(tmp_path: Path) -> None:
+    good = json.dumps({"samples": 20, "tokens_per_s": 50.0})
+    (tmp_path / "smoke.json").write_text(f'{{"/m/a": {{"samples": 1, "tokens_per_s": NaN}}, "/m/b": {good}}}')
+    assert rates.kept(tmp_path, "/m/b") == SmokeRate(20, 50.0)
+    rates.keep(tmp_path, "/m/c", forecast(32, 100.0))
+    assert json.loads((tmp_path / "smoke.json").read_text()).keys() == {"/m/b", "/m/c"}
+
+
+@pytest.mark.parametrize(("samples", "rate"), [(32, math.nan), (32, math.inf), (32, -1.0), (-1, 100.0)])
+def test_a_rate_that_is_none_is_not_kept(tmp_path: Path, samples: int, rate: float) -> None:
+    rates.keep(tmp_path, "/m/a", forecast(32, 100.0))
+    rates.keep(tmp_path, "/m/a", forecast(samples, rate))
+    assert rates.kept(tmp_path, "/m/a") == SmokeRate(32, 100.0)
+
+
+@pytest.mark.parametrize("kept", ["/m/a", "/m/a/"])
+@pytest.mark.parametrize("asked", ["/m/a", "/m/a/", "/m/a//"])
+def test_a_folder_is_the_same_with_a_slash_at_its_end(tmp_path: Path, kept: str, asked: str) -> None:
+    rates.keep(tmp_path, kept, forecast(32, 100.0))
+    assert rates.kept(tmp_path, asked) == SmokeRate(32, 100.0)
+    rates.keep(tmp_path, asked, forecast(32, 200.0))
+    assert rates.kept(tmp_path, kept) == SmokeRate(32, 200.0)
+    (tmp_path / "smoke.json").write_text(json.dumps({kept: encode(SmokeRate(8, 50.0))}))  # by an older release
+    assert rates.kept(tmp_path, asked) == SmokeRate(8, 50.0)
 
 
 def test_a_rate_that_cannot_be_kept_is_no_fault(tmp_path: Path) -> None:

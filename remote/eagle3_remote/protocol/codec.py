@@ -75,7 +75,10 @@ def _decode(kind: Any, value: Any, where: str) -> Any:
     if kind is bytes and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{where}: the number is too large") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{where}: {kind.__name__} is needed, not {type(value).__name__}")
     return value
