@@ -201,7 +201,7 @@ class SessionController:
         if action == "extract-keyed":
             return keyed.offer(snapshot.server if snapshot is not None else None)
         if action == "extract-stop":
-            return losses.of_extraction_stop(snapshot)
+            return losses.of_extraction_stop(snapshot, self._keys)
         return losses.of_server(snapshot, comes_back=action == "server-restart")
 
     @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING
 from eagle3_remote.protocol import ExtractStatus, Phase, Snapshot
@@ -13,7 +15,7 @@ def running_extraction(snapshot: Snapshot | None) -> ExtractStatus | None:
     return extract if extract is not None and extract.state in EXTRACTING else None
 
 
-def of_extraction_stop(snapshot: Snapshot | None) -> list[str]:
+def of_extraction_stop(snapshot: Snapshot | None, keys: Mapping[str, str]) -> list[str]:
     """Of finishing what is in flight and stopping."""
     extract = running_extraction(snapshot)
     if extract is None:
@@ -21,7 +23,7 @@ def of_extraction_stop(snapshot: Snapshot | None) -> list[str]:
     rest = f": about {units.duration(extract.eta)} of work" if extract.eta is not None else ""
     return [
         f"The extraction stops after the {extract.in_flight} samples in flight; {_kept(extract)}.",
-        f"Nothing is computed twice. The rest waits until it is started again (e){rest}.",
+        f"Nothing is computed twice. The rest waits until it is started again ({keys['extract.start']}){rest}.",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 import re
@@ -12,7 +13,8 @@ import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event
+from eagle3_console import losses
+from eagle3_console.events import Alert, AlertRaised, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.keys import KEYS, SHOWN
 from eagle3_console.settings import Settings
 from eagle3_console.state import initial, reduce
@@ -24,8 +26,8 @@ from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import UNICODE
 from eagle3_console.ui.palette import Everything
 from eagle3_console.ui.possible import why_not
-from eagle3_remote.protocol import ExtractState, Phase
-from tests.ui.scenes import FAILED, LIVE, NOW, READY, RUNNING, SCENES, arrived, console
+from eagle3_remote.protocol import ExtractState, Phase, Restart
+from tests.ui.scenes import FAILED, LIVE, NOW, READY, RUNNING, SCENES, arrived, console, gauges, snapshot
 from tests.ui.test_keys import EXTRACTING, IDLE, SERVING, appears, settled, text_of
 
 
@@ -70,6 +72,28 @@ OURS = re.compile(
 )
 
 
+WRITTEN = re.compile(
+    r"(?<![\w(])\([a-zA-Z0-9&/?]\)"
+    r"|(?<![\w'`.+-])[a-zA-Z&](?= (?:starts|restarts|resumes|extracts|tries|holds|lets|follows|opens|shows|copies|detaches|stops)\b)"
+)
+
+
+def texts_in_the_code() -> Iterator[str]:
+    """Every string of the console and of what it sends to the box, but for what is written for developers."""
+    root = Path(__file__).parents[2]
+    for file in (file for folder in ("console", "remote", "patch") for file in sorted((root / folder).rglob("*.py"))):
+        nodes = list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+        docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+                yield node.value
+
+
+def test_no_key_is_written_into_a_text() -> None:
+    """Where a person may have another one, it comes from the table; the keys of the report are its own."""
+    assert [text for text in texts_in_the_code() if WRITTEN.search(text)] == ["Report (esc leaves, y copies)"]
+
+
 def sentences() -> Iterator[str]:
     """What alerts, reasons, panels and the checklist say, of every scene there is, where every key is another one."""
     keyed = {name: f"<{name}>" for name in SHOWN}
@@ -82,6 +106,11 @@ def sentences() -> Iterator[str]:
         "silent": [LIVE, arrived(dataclasses.replace(READY, phase=Phase.UNRESPONSIVE))],
         "gone": [LIVE, arrived(dataclasses.replace(READY, phase=Phase.EXITED), RUNNING)],
         "unpatched": [LIVE, arrived(dataclasses.replace(READY, log=dataclasses.replace(READY.log, markers=())))],
+        "full": [LIVE, SnapshotArrived(snapshot(READY, RUNNING, box=gauges(output_free=10**9)), NOW)],
+        "started again": [LIVE, arrived(dataclasses.replace(READY, restarts=(Restart(NOW, "", "signal 9"),)))],
+        "no advice": [LIVE, arrived(dataclasses.replace(FAILED, log=dataclasses.replace(FAILED.log, advice=None)))],
+        "patch refused": [LIVE, arrived(dataclasses.replace(READY, log=dataclasses.replace(READY.log, refused="no room")))],
+        "slow": [LIVE, *(arrived(READY, dataclasses.replace(RUNNING, bytes_per_s=1e9 if n < 230 else 1e8), NOW + 2 * n) for n in range(300))],
         "nothing yet": SERVING,
         "refused": [ConnectionChanged(Connection("refused", "no", NOW))],
         "lost": [ConnectionChanged(Connection("waiting", "no", NOW)), ConnectionChanged(Connection("waiting", "no", NOW + 99))],
@@ -94,6 +123,7 @@ def sentences() -> Iterator[str]:
         yield from (f"{alert.text} {alert.cure}" for alert in state.alerts)
         yield from (why_not(key.act, state, False) for key in KEYS if key.act and key.act not in ("setup", "run_all"))
         yield from (step.detail for step in state.steps)
+        yield from losses.of_extraction_stop(state.snapshot, keyed)
         for draw in (draw_server, draw_extraction):
             yield from (str(line) for line in draw(View(state, NOW, UNICODE, 300, 40)))
 
@@ -103,7 +133,7 @@ def test_no_sentence_names_a_key_that_is_another_one_now() -> None:
     assert not [text for text in said if OURS.search(text)]
     named = {name for name in SHOWN if any(f"<{name}>" in text for text in said)}
     assert named == {
-        "server.start", "server.restart", "extract.start", "extract.pause", "deploy", "reconnect", "verify",
+        "server.start", "server.restart", "extract.start", "extract.pause", "deploy", "reconnect", "verify", "stop", "focus.4",
     }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def conditions(
         keys: id -> key as the person has it; the cures name some.
     """
     found = [
-        *disks(snapshot, history),
+        *disks(snapshot, history, keys),
         *server(snapshot.server, snapshot.extract, keys),
         *patch(snapshot.server, keys),
         *extraction(snapshot.extract, history, keys),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from eagle3_console import units
 from eagle3_console.alerts.extraction import EXTRACTING
@@ -21,7 +21,7 @@ _MIN_INODES = 1000
 
 _NAMES = {"output": "output disk", "dump": "dump directory", "home": "box folder's disk"}
 _CURES = {
-    "output": "make room there, or stop (x) and start again with another output directory: what is stored stays",
+    "output": "make room there, or stop ({stop}) and start again with another output directory: what is stored stays",
     "dump": "remove files there that are not this run's; the extraction waits while the dump directory is full",
     "home": "make room there: logs and releases are written to it",
 }
@@ -90,11 +90,11 @@ def _judge(mount: Mount, fraction: float, needed: int, filling: bool) -> tuple[L
     return "info", "ok"
 
 
-def disks(snapshot: Snapshot, history: Sequence[Sample]) -> Iterator[Alert]:
+def disks(snapshot: Snapshot, history: Sequence[Sample], keys: Mapping[str, str]) -> Iterator[Alert]:
     """What is wrong with the file systems of a box."""
     for mount in snapshot.gauges.mounts:
         name = f"{_NAMES.get(mount.label, mount.label)} {mount.path}"
-        cure = _CURES.get(mount.label, "make room there")
+        cure = _CURES.get(mount.label, "make room there").format(stop=keys["stop"])
         state = pressure(mount, snapshot.extract, history)
         when = f", full in {units.duration(state.full_in)}" if state.full_in is not None else ""
         if state.verdict == "too small":

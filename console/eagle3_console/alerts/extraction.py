@@ -49,11 +49,11 @@ def extraction(extract: ExtractStatus | None, history: Sequence[Sample], keys: M
     elif extract.state is ExtractState.FINISHED:
         yield Alert(0.0, "info", f"extract-done:{job}", f"extraction finished: {stored}")
     else:
-        yield from _slow(extract, job, history)
+        yield from _slow(extract, job, history, keys)
         yield from _bad(extract, job, bad, history, keys)
 
 
-def _slow(extract: ExtractStatus, job: str, history: Sequence[Sample]) -> Iterator[Alert]:
+def _slow(extract: ExtractStatus, job: str, history: Sequence[Sample], keys: Mapping[str, str]) -> Iterator[Alert]:
     """Bytes are compared, not samples: how long the samples are changes, what a token takes does not."""
     recent = since(history, SLOW_FOR)
     if extract.state is not ExtractState.RUNNING or not recent or recent[-1].t - recent[0].t < 0.9 * SLOW_FOR:
@@ -71,7 +71,7 @@ def _slow(extract: ExtractStatus, job: str, history: Sequence[Sample]) -> Iterat
             f"extraction slow: {units.bytes_rate(extract.bytes_per_s)} for {units.duration(SLOW_FOR)}, "
             f"its median is {units.bytes_rate(median)}"
         )
-        cure = "see 3 Box for full disks and other users of the GPUs, and the server's log (4)"
+        cure = f"see 3 Box for full disks and other users of the GPUs, and the server's log ({keys['focus.4']})"
         yield Alert(0.0, "warning", f"extract-slow:{job}", text, cure)
 
 

@@ -17,16 +17,17 @@ def server(server: ServerStatus, extract: ExtractStatus | None, keys: Mapping[st
     job = server.job.id if server.job is not None else "server"
     log = server.log
     start, restart, extract_key = keys["server.start"], keys["server.restart"], keys["extract.start"]
+    the_log = f"the log ({keys['focus.4']})"
     if server.restarts:
         last, count = server.restarts[-1], len(server.restarts)
         text = f"the server crashed and the box started it again (restart {count}): {last.reason}"
-        cure = "it goes on by itself; `eagle3-console server log --root-cause` and the log (4) say why it crashed"
+        cure = f"it goes on by itself; `eagle3-console server log --root-cause` and {the_log} say why it crashed"
         yield Alert(0.0, "warning", f"server-restarted:{job}:{count}", text, cure)
     if server.phase is Phase.FAILED:
         reason = log.root_cause or server.sentence
         text = f"server failed ({log.failure}): {reason}" if log.failure else f"server failed: {reason}"
         yield Alert(
-            0.0, "error", f"server-failed:{job}", text, log.advice or f"read the log (4), then start it again ({start})"
+            0.0, "error", f"server-failed:{job}", text, log.advice or f"read {the_log}, then start it again ({start})"
         )
     elif server.phase is Phase.UNRESPONSIVE:
         yield Alert(
@@ -34,7 +35,7 @@ def server(server: ServerStatus, extract: ExtractStatus | None, keys: Mapping[st
             "error",
             f"server-unresponsive:{job}",
             server.sentence,
-            f"read the log (4); {restart} restarts the server",
+            f"read {the_log}; {restart} restarts the server",
         )
     elif server.phase is Phase.EXITED and extract is not None and extract.state in EXTRACTING:
         text = "the server is gone while the extraction runs"
@@ -57,7 +58,13 @@ def patch(server: ServerStatus, keys: Mapping[str, str]) -> Iterator[Alert]:
     job, log, restart = server.job.id, server.log, keys["server.restart"]
     if log.refused is not None:
         text = f"the patch refused to work: {log.refused}"
-        yield Alert(0.0, "error", f"patch-refused:{job}", text, "no rows can be dumped by this server; see the log (4)")
+        yield Alert(
+            0.0,
+            "error",
+            f"patch-refused:{job}",
+            text,
+            f"no rows can be dumped by this server; see the log ({keys['focus.4']})",
+        )
     seen, wanted = ranks(server)
     if server.phase in SERVING and log.refused is None and seen < wanted:
         text = f"the patch is active on {seen} of {wanted} ranks"
