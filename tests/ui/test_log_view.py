@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
@@ -156,6 +157,44 @@ async def test_a_line_of_wide_letters_is_read_to_its_end() -> None:
         await pilot.press(*["right"] * 9)
         await pilot.pause(0.1)
         assert shown(app.view)[0].endswith("!")
+
+
+@pytest.mark.parametrize("letter", ["x", "\u6f22", "\U0001f600", "e\u0301"], ids=["narrow", "wide", "emoji", "joined"])
+async def test_the_first_key_moves_a_line_of_whatever_letters(letter: str) -> None:
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed((letter * (100 // cell_len(letter)) + "!\n").encode())
+        await pilot.pause(0.2)
+        assert app.view.virtual_size.width == 101
+        await pilot.press("right")
+        await pilot.pause(0.1)
+        assert app.view.column == app.view.room // 2 + 1
+        assert shown(app.view)[0].startswith("<")
+
+
+async def test_the_first_key_moves_a_line_that_the_wheel_brought_into_sight() -> None:
+    """It was in sight at no beat before: nothing of its width is known yet."""
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed(b"short\n" * 20 + LONG + b"short\n" * 50)
+        await pilot.pause(0.2)
+        app.view.scroll_to(y=20, animate=False, immediate=True)
+        await pilot.pause(0.1)
+        assert shown(app.view)[1].endswith(">")
+        await pilot.press("right")
+        await pilot.pause(0.1)
+        assert app.view.column == app.view.room // 2 + 1
+
+
+@pytest.mark.parametrize("letter", ["x", "\u6f22", "\U0001f600", "e\u0301"], ids=["narrow", "wide", "emoji", "joined"])
+async def test_the_first_match_behind_whatever_letters_is_brought_into_sight(letter: str) -> None:
+    app = LogApp()
+    async with app.run_test(size=(42, 5)) as pilot:
+        app.view.feed((letter * (60 // cell_len(letter)) + "the end\n").encode())
+        await pilot.pause(0.2)
+        assert app.view.search(re.compile("the end"))
+        await pilot.pause(0.1)
+        assert "the end" in shown(app.view)[0]
 
 
 async def test_a_match_beyond_the_edge_is_brought_into_sight() -> None:

@@ -133,7 +133,7 @@ class LogView(ScrollView, can_focus=True):
         self._dirty = False
         top = self.top
         visible = range(max(top, self.buffer.first), min(top + self.size.height, self.buffer.end))
-        self._width = max([self._width, *(len(self.buffer.line(number)) for number in visible)])
+        self._width = max([self._width, *(cell_len(self.buffer.line(number)) for number in visible)])
         self._syncing = True
         try:
             self._base = self.buffer.first
@@ -177,7 +177,7 @@ class LogView(ScrollView, can_focus=True):
         if width > self._width:
             self._width = width
             self.virtual_size = Size(width, self.virtual_size.height)
-        self.scroll_to(x=max(0, cell), animate=False, immediate=True)
+        self.scroll_to(x=max(0, cell), animate=False, immediate=True, force=True)
         self.post_message(self.Moved())
 
     @property
