@@ -39,7 +39,7 @@ def shown(app: ConsoleApp) -> str:
     return "\n".join(str(widget.content) for widget in app.screen.query("#dialog-line").results(Static))
 
 
-async def until(pilot: Pilot[None], true: Callable[[], bool], seconds: float = 90) -> None:
+async def until(pilot: Pilot[None], true: Callable[[], bool], seconds: float = 300) -> None:
     """Wait for what a person would wait for; its absence is the failure, not the time."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not true():
