@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from eagle3_console import judge, keyed, losses, report
-from eagle3_console.errors import ConsoleError, UsageError
+from eagle3_console.errors import ConsoleError, Stopped, UsageError
 from eagle3_console.events import (
     Alert,
     AlertRaised,
@@ -27,7 +27,7 @@ from eagle3_console.link.errors import LinkError
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.session import Session
 from eagle3_console.setup.work import SetupWork
-from eagle3_console.state import STEP_NAMES, Step, checklist, extract_id
+from eagle3_console.state import STEP_NAMES, Step, checklist, extract_id, stopped_step
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.work_watch import WorkWatch
 from eagle3_remote.protocol import ControlReport, ExtractReport, ExtractWish, Snapshot, StopReport, VerifyReport
@@ -69,6 +69,8 @@ class SessionController:
         self._snapshot: Snapshot | None = None
         self._steps = tuple(Step(name) for name in STEP_NAMES)
         self._greeted = asyncio.Event()
+        self._stopped_here: str | None = None
+        """The extraction that was stopped from this screen."""
 
     async def events(self) -> AsyncIterator[Event]:
         """Connect, then everything that happens, until the screen closes."""
@@ -105,7 +107,7 @@ class SessionController:
         """Everything from the doctor to the report, as ``run`` does it."""
         self._flow.plan = dataclasses.replace(self._plan, watch=True)
         self._need("model", "data", "out")
-        with self._earlier_steps_aside():
+        with self._earlier_steps_aside(), self._stop_is_no_failure():
             made = await self._flow.run()
         return report.run_markdown(made, self._flow.session.where)
 
@@ -154,7 +156,18 @@ class SessionController:
         if self._snapshot is not None and self._snapshot.array is not None:
             await self._flow.change("array.stop", {"out": None}, StopReport, wait=STOP_SECONDS)
             return
-        await self._flow.change("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        job = extract_id(self._snapshot) if self._snapshot is not None else None
+        before, self._stopped_here = self._stopped_here, job
+        goes_on = f"{self._keys['extract.start']} goes on with it"
+        text = "you stop the extraction: what is in flight is finished first"
+        # Told now under the cause that the end will have: that it has stopped is no news to whoever asked for it.
+        self._take(AlertRaised(Alert(time.time(), "info", f"extract-stopped:{job}", text, goes_on)))
+        try:
+            await self._flow.change("extract.stop", {"job": None}, StopReport, wait=STOP_SECONDS)
+        except ConsoleError:
+            self._stopped_here = before
+            raise
+        self._take(Narration(self._stop_sentence(), time.time()))
 
     async def extract_pause(self) -> None:
         """Nothing more is sent until it is let go on; the box notes the wish."""
@@ -220,6 +233,24 @@ class SessionController:
                     self._take(StepChanged(step.name, step.status, step.detail))
             raise
 
+    @contextlib.contextmanager
+    def _stop_is_no_failure(self) -> Iterator[None]:
+        """A run that ends because its extraction was stopped: the checklist and the sentence say so."""
+        try:
+            yield
+        except Stopped:
+            extract = self._snapshot.extract if self._snapshot is not None else None
+            if extract is not None:
+                step = stopped_step(extract)
+                self._take(StepChanged(step.name, step.status, step.detail))
+            raise Stopped(self._stop_sentence()) from None
+
+    def _stop_sentence(self) -> str:
+        now = self._snapshot
+        job = extract_id(now) if now is not None else None
+        who = "by you" if job is not None and job == self._stopped_here else "on request"
+        return f"stopped {who}, {self._keys['extract.start']} goes on"
+
     def _ids(self) -> dict[str, str | None]:
         """The newest job of each kind."""
         now = self._snapshot
@@ -274,7 +305,10 @@ class SessionController:
     async def _whole_run(self, done: Callable[[RunResult], None]) -> None:
         try:
             await self._greeted.wait()
-            done(await self._flow.run())
+            with self._stop_is_no_failure():
+                done(await self._flow.run())
+        except Stopped as stop:
+            self._take(AlertRaised(Alert(time.time(), "info", "run-stopped", f"the whole run: {stop}")))
         except ConsoleError as error:
             self._take(AlertRaised(Alert(time.time(), "error", "run-failed", str(error))))
 

@@ -7,6 +7,7 @@
     ├── LinkError           3/4  see `eagle3_console.link.errors`
     ├── BoxNotFit           5    the box lacks something the run needs
     ├── BoxRefused          5    the box will not do what was asked
+    │   └── Stopped         5    an extraction ended because somebody asked for it
     ├── ServerFailed        6    the SGLang server did not come up, died or answered wrong
     └── AgentFault          1    the agent and the console do not understand each other
         └── AgentSilent     3    the agent does not answer in time
@@ -39,6 +40,10 @@ class BoxRefused(ConsoleError):
     """The box will not do what was asked."""
 
     exit_code = ExitCode.BOX_NOT_FIT
+
+
+class Stopped(BoxRefused):
+    """An extraction ended before it was finished because somebody asked for it."""
 
 
 class ServerFailed(ConsoleError):

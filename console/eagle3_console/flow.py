@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from eagle3_console import judge, units
-from eagle3_console.errors import BoxRefused, ServerFailed
+from eagle3_console.errors import BoxRefused, ServerFailed, Stopped
 from eagle3_console.events import Alert, AlertRaised, Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
@@ -280,6 +280,7 @@ class Flow:
 
         Raises:
             BoxRefused, ServerFailed: it ended without being finished; the sentence says why and what is kept.
+            Stopped: because somebody asked for it.
         """
         while True:
             snapshot = await self.watcher.pull()
@@ -298,7 +299,7 @@ class Flow:
         rc = extract.job.rc if extract.job is not None else None
         if rc == ExitCode.SERVER_FAILED:
             raise ServerFailed(extract.sentence)
-        error = BoxRefused(extract.sentence)
+        error = Stopped(extract.sentence) if extract.state is ExtractState.STOPPED else BoxRefused(extract.sentence)
         if rc == ExitCode.FINISHED_WITH_BAD:
             error.exit_code = ExitCode.FINISHED_WITH_BAD
         raise error

@@ -25,7 +25,17 @@ from eagle3_console.events import (
     WorkSeen,
 )
 from eagle3_console.keys import SHOWN
-from eagle3_remote.protocol import STARTING, ExtractState, Hello, Phase, Snapshot, Verified, WorkState, WorkStatus
+from eagle3_remote.protocol import (
+    STARTING,
+    ExtractState,
+    ExtractStatus,
+    Hello,
+    Phase,
+    Snapshot,
+    Verified,
+    WorkState,
+    WorkStatus,
+)
 
 STEP_NAMES = ("deploy", "server", "probe", "extract", "verify")
 HISTORY = 1800
@@ -208,10 +218,15 @@ def _seen_steps(snapshot: Snapshot, keys: Mapping[str, str]) -> dict[str, Step]:
             if snapshot.array is None:
                 seen["verify"] = _verify_step(extract.verified, keys)
         elif extract.state is ExtractState.STOPPED:
-            seen["extract"] = Step("extract", "todo", f"stopped at {done}")
+            seen["extract"] = stopped_step(extract)
         else:
             seen["extract"] = Step("extract", "failed", f"at {done}")
     return seen
+
+
+def stopped_step(extract: ExtractStatus) -> Step:
+    """An extraction that was stopped: it is to be done, not failed."""
+    return Step("extract", "todo", f"stopped at {units.percent(extract.stored, extract.total).strip()}")
 
 
 def _verify_step(verified: Verified | None, keys: Mapping[str, str]) -> Step:

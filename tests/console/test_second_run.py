@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 
 from eagle3_console.controller import SessionController
-from eagle3_console.errors import AgentSilent, BoxRefused
+from eagle3_console.errors import AgentSilent, BoxRefused, Stopped
 from eagle3_console.events import Event, StepChanged
+from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
 from eagle3_console.keys import SHOWN
 from eagle3_console.plan import Plan
 from eagle3_console.session import Deployment, Session
-from eagle3_console.state import ConsoleState, earlier, initial, reduce
-from eagle3_remote.protocol import ExtractState, Verified
-from tests.ui.scenes import FINISHED, NOW, READY, arrived
+from eagle3_console.state import ConsoleState, Step, earlier, initial, reduce
+from eagle3_remote.protocol import ExtractState, JobState, Verified
+from tests.ui.scenes import FINISHED, NOW, READY, RUNNING, arrived, job
 
 PLAN = Plan(model="/m", data="/d", out="/o")
+ENDED = job("extract", JobState.FINISHED, rc=0)
 
 
 def unconnected() -> Session:
@@ -130,3 +133,45 @@ async def test_a_step_that_cannot_begin_is_not_under_way_for_ever(
     with pytest.raises(type(error)):
         await begin(flow)
     assert events[-1] == StepChanged(step, "failed", str(error))
+
+
+@pytest.mark.parametrize("whole_run", [True, False], ids=["whole run", "demo"])
+@pytest.mark.parametrize("mine", [True, False], ids=["stopped here", "stopped elsewhere"])
+async def test_a_run_that_was_stopped_on_request_has_not_failed(
+    monkeypatch: pytest.MonkeyPatch, whole_run: bool, mine: bool
+) -> None:
+    keys = {**SHOWN, "extract.start": "f6"}
+    controller = SessionController(unconnected(), PLAN, keys=keys, whole_run=None if whole_run else lambda _: None)
+    stopped = dataclasses.replace(RUNNING, state=ExtractState.STOPPED, sentence="Stopped on request.", job=ENDED)
+    sentence = f"stopped {'by you' if mine else 'on request'}, f6 goes on"
+
+    async def run(*_: Any, **__: Any) -> Any:
+        controller._take(arrived(READY, dataclasses.replace(RUNNING, job=ENDED), time.time()))
+        if mine:
+            await controller.extract_stop()
+        controller._take(arrived(READY, stopped, time.time()))
+        return controller._flow._extract_ended(stopped)
+
+    monkeypatch.setattr(controller._flow, "change", works)
+    monkeypatch.setattr(controller._flow, "run", run)
+    controller._take(arrived(READY))
+    if whole_run:
+        with pytest.raises(Stopped, match=sentence):
+            await controller.run_all()
+    else:
+        await controller._whole_run(lambda _: None)
+    state = drained(controller, initial(NOW, "box", keys))
+    assert next(step for step in state.steps if step.name == "extract") == Step("extract", "todo", "stopped at 37 %")
+    levels = {alert.level for alert in state.alerts}
+    assert levels <= {"info"} if mine else "error" not in levels
+    if not whole_run:
+        assert state.alerts[-1].text == f"the whole run: {sentence}"
+
+
+async def test_a_stopped_extraction_ends_the_command_as_before() -> None:
+    told: list[Event] = []
+    flow = Flow(unconnected(), PLAN, told.append)
+    with pytest.raises(BoxRefused, match="why") as ended:
+        flow._extract_ended(dataclasses.replace(RUNNING, state=ExtractState.STOPPED, sentence="why", job=ENDED))
+    assert ended.value.exit_code == ExitCode.BOX_NOT_FIT
+    assert told == [StepChanged("extract", "failed", "why")]

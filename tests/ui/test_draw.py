@@ -38,6 +38,7 @@ from eagle3_console.ui.possible import label
 from eagle3_console.ui.widgets.key_bar import chosen
 from eagle3_remote.protocol import (
     ArrayStatus,
+    ExtractSpec,
     ExtractState,
     ExtractStatus,
     ForeignServer,
@@ -189,6 +190,23 @@ def test_extraction_names_both_units_and_both_times() -> None:
     assert "done 09:30, in 1 h 30 m" in shown
     assert "11.8 samples/s now" in shown
     assert "in flight  38, 61,004 tokens" in shown
+
+
+@pytest.mark.parametrize("name", ["hidden", "hidden2", "hidden-of-the-second-run-with-all-samples"])
+@pytest.mark.parametrize("state", [ExtractState.RUNNING, ExtractState.FINISHED, ExtractState.STOPPED])
+@pytest.mark.parametrize(("width", "height"), [(56, 12), (78, 4), (30, 12), (50, 12), (120, 20)])
+def test_the_dataset_that_is_shown_is_told_by_its_own_name(
+    name: str, state: ExtractState, width: int, height: int
+) -> None:
+    spec = ExtractSpec(data="/mnt/share/projects/long/data.jsonl", out=f"/mnt/share/projects/eagle/data/{name}")
+    shown = text(
+        draw_extraction,
+        arrived(READY, dataclasses.replace(RUNNING, state=state, spec=spec)),
+        width=width,
+        height=height,
+    )
+    assert shown.splitlines()[-1].endswith(name[-10:])
+    assert len(shown.splitlines()[-1]) <= width
 
 
 def test_no_forecast_before_it_is_worth_one() -> None:

@@ -9,6 +9,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button
 
+from eagle3_console.errors import Stopped
 from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
 from eagle3_console.keys import KEYS
 from eagle3_console.ui.app import ConsoleApp
@@ -328,6 +329,19 @@ async def test_what_goes_wrong_is_told_and_the_screen_stays() -> None:
         await pilot.press("t")
         await settled(pilot)
         assert len(app.state.alerts) == 2
+
+
+async def test_what_was_stopped_on_request_is_told_without_an_error() -> None:
+    app, controller = console(SERVING)
+    controller.fault = Stopped("stopped by you, e goes on")
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("t")
+        await settled(pilot)
+        assert [(alert.level, alert.text) for alert in app.state.alerts] == [
+            ("info", "probe: stopped by you, e goes on")
+        ]
+        assert "new error" not in text_of(app)
 
 
 async def test_an_act_under_way_is_not_begun_twice() -> None:

@@ -9,8 +9,8 @@ from textual.content import Content
 from eagle3_console import units
 from eagle3_console.alerts import EXTRACTING, SERVING
 from eagle3_console.state import earlier
-from eagle3_console.ui.draw import MUTED, View, flow, words, wrap
-from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractState, ExtractStatus, TaskState
+from eagle3_console.ui.draw import MUTED, View, first_that_fits, flow, words, wrap
+from eagle3_remote.protocol import STARTING, ArrayStatus, ExtractSpec, ExtractState, ExtractStatus, TaskState
 
 _STATE_STYLE = {
     ExtractState.RUNNING: "$text-success",
@@ -25,6 +25,10 @@ _TASK_STYLE = {
     TaskState.STOPPED: "$text-warning",
     TaskState.EXTRACTING: "$text-success",
 }
+
+
+_NAME_ROOM = 12
+"""Cells below which an end of a name tells nothing."""
 
 
 def draw_extraction(view: View) -> list[Content]:
@@ -51,10 +55,30 @@ def draw_extraction(view: View) -> list[Content]:
     if extract.state in EXTRACTING:
         lines += _work(view)
     if extract.spec is not None and len(lines) < view.height:
-        lines.append(words((f"{extract.spec.data} {view.glyphs.arrow} {extract.spec.out}", MUTED)))
+        lines.append(_from_to(extract.spec, view, view.width))
+    elif extract.spec is not None and len(lines) == view.height:
+        lines[-1] = _with_output(lines[-1], extract.spec, view)
     if snapshot.array is not None:
         lines += _tasks(snapshot.array, view, view.height - len(lines))
     return lines
+
+
+def _from_to(spec: ExtractSpec, view: View, width: int) -> Content:
+    """Which data became which dataset. The dataset's own name is the last to give way, and its end the last of that."""
+    arrow, cut = view.glyphs.arrow, view.glyphs.cut
+    data, name = (path.rstrip("/").rpartition("/")[2] for path in (spec.data, spec.out))
+    parts = spec.out.rstrip("/").split("/")
+    outs = [spec.out, *(f"{cut}/{'/'.join(parts[at:])}" for at in range(2, len(parts)))]
+    ends = [name, *(cut + name[at:] for at in range(1, len(name)))]
+    texts = [f"{spec.data} {arrow} {spec.out}", *(f"{data} {arrow} {out}" for out in outs)]
+    texts += [f"{arrow} {out}" for out in (*outs, *ends)]
+    return first_that_fits([words((text, MUTED)) for text in texts], width)
+
+
+def _with_output(line: Content, spec: ExtractSpec, view: View) -> Content:
+    """Where there is no line left for it, the dataset's name stands behind the last one, as far as that has room."""
+    room = view.width - line.cell_length - 2
+    return line + "  " + _from_to(spec, view, room) if room >= _NAME_ROOM else line
 
 
 def _work(view: View) -> list[Content]:
