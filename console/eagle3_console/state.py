@@ -62,6 +62,8 @@ class ConsoleState:
     connection: Connection
     hello: Hello | None = None
     snapshot: Snapshot | None = None
+    kept: ExtractStatus | None = None
+    """What was last counted of the output that an extraction now plans to go on with, until that has counted itself."""
     as_of: float | None = None
     """This machine's Unix clock when `snapshot` came."""
     lost_since: float | None = None
@@ -140,6 +142,7 @@ def _with_snapshot(state: ConsoleState, new: Snapshot, at: float) -> ConsoleStat
     state = dataclasses.replace(
         state,
         snapshot=new,
+        kept=_kept(state, new),
         told=_unseen(state.told, at - state.as_of) if state.as_of is not None else state.told,
         as_of=at,
         steps=_steps_after(state.steps, old, new, state.keys),
@@ -173,6 +176,17 @@ def earlier(state: ConsoleState) -> bool:
 def extract_id(snapshot: Snapshot) -> str | None:
     """The job of the box's newest extraction."""
     return snapshot.extract.job.id if snapshot.extract is not None and snapshot.extract.job is not None else None
+
+
+def _kept(state: ConsoleState, new: Snapshot) -> ExtractStatus | None:
+    extract, old = new.extract, state.snapshot.extract if state.snapshot is not None else None
+    if extract is None or extract.state is not ExtractState.PLANNING or extract.total:
+        return None
+    known = old if old is not None and old.total else state.kept
+    same = (
+        known is not None and known.spec is not None and extract.spec is not None and known.spec.out == extract.spec.out
+    )
+    return known if same else None
 
 
 def _goes_on(old: Snapshot, new: Snapshot) -> bool:
@@ -211,6 +225,7 @@ def _seen_steps(snapshot: Snapshot, keys: Mapping[str, str]) -> dict[str, Step]:
     if extract is not None:
         done = units.percent(extract.stored, extract.total).strip()
         if extract.state in EXTRACTING:
+            done = done if extract.total else extract.state.value
             detail = done if extract.state is not ExtractState.PAUSED else f"{done} paused"
             seen["extract"] = Step("extract", "running", detail)
         elif extract.state is ExtractState.FINISHED:

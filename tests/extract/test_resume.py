@@ -91,6 +91,7 @@ def test_starting_a_finished_extraction_again_keeps_the_figures_of_the_run_that_
     made, now = report.runs[1], jobs.status(again)
     assert (now.state, now.stored, now.total) == (ExtractState.FINISHED, 40, 40)
     assert now.elapsed == made.seconds > 0
+    assert [jobs.status(one).nothing_to_do for one in (few, whole, again)] == [False, False, True]
     assert now.mean_samples_per_s == made.stored / made.spent["extracting"] > 0
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eagle3_console.alerts import REARM_AFTER, Sample, conditions, fresh, pressure
 from eagle3_console.events import Alert, Connection, ConnectionChanged, Event, SnapshotArrived
+from eagle3_console.keys import SHOWN
 from eagle3_console.state import initial, reduce
 from eagle3_remote.protocol import ExtractState, ExtractStatus, Gauges, Mount, Phase, Restart, ServerLog, ServerStatus
 from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, arrived, gauges, markers, snapshot
@@ -124,6 +125,20 @@ def test_ranks_are_not_missed_while_the_server_still_starts() -> None:
 def test_extraction(changes: dict[str, object], cause: str, level: str) -> None:
     found = causes(READY, dataclasses.replace(RUNNING, **changes))  # type: ignore[arg-type]
     assert found[cause].level == level
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        (10_000, "nothing was to do: all 10,000 samples are stored in /data/hidden/kimi"),
+        (9_998, "nothing was to do: 9,998 of 10,000 stored, and nothing is left in /data/hidden/kimi"),
+    ],
+)
+def test_a_start_on_a_whole_dataset_says_that_nothing_was_to_do_and_how_to_make_another(stored: int, text: str) -> None:
+    idle = dataclasses.replace(FINISHED, stored=stored, rejected=10_000 - stored, failed=0, nothing_to_do=True)
+    (alert,) = conditions(snapshot(READY, idle), NOW, keys={**SHOWN, "setup": "f7"})
+    assert (alert.level, alert.text) == ("info", text)
+    assert alert.cure == "f7 chooses another output, for another dataset"
 
 
 def test_a_few_bad_samples_wake_nobody() -> None:

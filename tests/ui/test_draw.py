@@ -34,7 +34,7 @@ from eagle3_console.ui.draw_extraction import draw_extraction
 from eagle3_console.ui.draw_server import draw_server
 from eagle3_console.ui.glyphs import ASCII, UNICODE
 from eagle3_console.ui.plot import Plotter, load_plotext, plot_lines, until_end
-from eagle3_console.ui.possible import label
+from eagle3_console.ui.possible import footer, label
 from eagle3_console.ui.widgets.key_bar import chosen
 from eagle3_remote.protocol import (
     ArrayStatus,
@@ -127,12 +127,20 @@ def test_the_footer_leaves_out_no_key_that_there_is_room_for(width: int) -> None
     most = chosen(KEYS, state, False, 10_000)
     some = chosen(KEYS, state, False, width)
     taken = sum(len(f"{key.shown} {label(key, state)}  ") for key in some) - 1
-    left_out = sorted((key for key in most if key not in some), key=lambda key: key.footer)
+    left_out = sorted((key for key in most if key not in some), key=lambda key: footer(key, state))
     assert taken <= width
     if left_out:
         needed = left_out[0]
         assert taken + len(f"{needed.shown} {label(needed, state)}  ") > width
-        assert all(key.footer <= needed.footer or key.id in ("help", "palette", "detach") for key in some)
+        assert all(
+            footer(key, state) <= footer(needed, state) or key.id in ("help", "palette", "detach") for key in some
+        )
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_report_is_in_the_footer_once_there_is_a_dataset(width: int) -> None:
+    state = view(LIVE, arrived(READY, FINISHED)).state
+    assert "report" in [key.id for key in chosen(KEYS, state, False, width)]
 
 
 def test_ready_shows_every_phase_with_its_time() -> None:
@@ -207,6 +215,22 @@ def test_the_dataset_that_is_shown_is_told_by_its_own_name(
     )
     assert shown.splitlines()[-1].endswith(name[-10:])
     assert len(shown.splitlines()[-1]) <= width
+
+
+def test_while_it_plans_to_go_on_what_is_stored_is_still_shown() -> None:
+    stopped = dataclasses.replace(RUNNING, state=ExtractState.STOPPED)
+    again = dataclasses.replace(RUNNING.job, id="extract-again") if RUNNING.job is not None else None
+    plans = ExtractStatus(ExtractState.PLANNING, "Reading the input.", again, RUNNING.spec)
+    elsewhere = dataclasses.replace(plans, spec=ExtractSpec(data="/d", out="/data/other"))
+    first = arrived(READY, stopped)
+    for later in ([arrived(READY, plans)], [arrived(READY, plans), arrived(READY, plans)]):
+        shown = text(draw_extraction, first, *later)
+        assert "3,731 / 10,000   37 %  PLANNING" in shown
+        assert "370 GB (345 GiB) of 992 GB (924 GiB) written" in shown
+    for events in ((arrived(READY, plans),), (first, arrived(READY, elsewhere)), (first, arrived(READY, None))):
+        assert "3,731" not in text(draw_extraction, *events)
+    counted = dataclasses.replace(plans, total=12, stored=7)
+    assert "7 / 12" in text(draw_extraction, first, arrived(READY, plans), arrived(READY, counted))
 
 
 def test_no_forecast_before_it_is_worth_one() -> None:

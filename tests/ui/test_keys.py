@@ -12,7 +12,9 @@ from textual.widgets import Button
 from eagle3_console.errors import Stopped
 from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
 from eagle3_console.keys import KEYS
+from eagle3_console.settings import Settings
 from eagle3_console.ui.app import ConsoleApp
+from eagle3_console.ui.setup.screen import ReportScreen
 from eagle3_console.ui.widgets.dialog import AskDialog
 from eagle3_console.ui.widgets.help import HelpScreen
 from eagle3_console.ui.widgets.report_dialog import ReportDialog
@@ -93,7 +95,7 @@ async def test_a_key_calls_its_act(scene: list[object], key: str, call: str) -> 
     [
         (IDLE, "Rtexrpvm"),
         (SERVING, "srpv"),
-        (EXTRACTING, "ser"),
+        (EXTRACTING, "serE"),
         ([LIVE, arrived(LOADING)], "sterpv"),
         ([*EXTRACTING, LOST], "dsRtexpvm"),
         ([LIVE], "sRtexpvm"),
@@ -329,6 +331,18 @@ async def test_what_goes_wrong_is_told_and_the_screen_stays() -> None:
         await pilot.press("t")
         await settled(pilot)
         assert len(app.state.alerts) == 2
+
+
+async def test_verify_says_which_key_comes_next() -> None:
+    app, _ = console(DONE, settings=Settings(keys={"report": "f9"}))
+    async with app.run_test() as pilot:
+        await settled(pilot)
+        await pilot.press("v")
+        await settled(pilot)
+        assert "what comes next: f9, once this is closed." in text_of(app)
+        await pilot.press("escape", "f9")
+        await settled(pilot)
+        assert isinstance(app.screen, ReportScreen)
 
 
 async def test_what_was_stopped_on_request_is_told_without_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
@@ -10,11 +11,13 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from eagle3_console.profiles import write
+from eagle3_console.settings import Settings
 from eagle3_console.setup.draft import FIELDS
 from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
-from eagle3_remote.protocol import DatasetLook, PathEntry
+from eagle3_remote.protocol import DatasetLook, ExtractStatus, PathEntry
 from tests.console.homes import make_user
 from tests.console.test_setup import OUT, SEEN
+from tests.ui.scenes import LIVE, NOW, READY, RUNNING, arrived
 from tests.ui.setup_scenes import CHOSEN, setup
 from tests.ui.test_keys import appears, text_of
 from tests.ui.test_setup import field, real, screen_of, until
@@ -152,3 +155,34 @@ async def test_another_profile_is_replaced_only_when_the_same_key_confirms(user:
         await pilot.press("ctrl+s")
         await pilot.pause(0.1)
         assert isinstance(again.screen, SetupScreen)
+
+
+@pytest.mark.parametrize(
+    ("extract", "words"),
+    [
+        (RUNNING, "The check and the report of this run wait for you: f8 and f9 on the screen. "),
+        (None, "The other steps of this run are not begun without the console: E on the screen goes on with them. "),
+    ],
+)
+async def test_leaving_a_whole_run_says_what_of_it_waits(extract: ExtractStatus | None, words: str) -> None:
+    keys = Settings(keys={"verify": "f8", "report": "f9"})
+    app, controller = setup([LIVE, arrived(READY)], plan=CHOSEN, settings=keys)
+    over = asyncio.Event()
+
+    async def run_all() -> str:
+        await over.wait()
+        return "# over"
+
+    controller.run_all = run_all  # type: ignore[method-assign]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        before = app.farewell()
+        await pilot.press("E")
+        await pilot.pause(0.1)
+        controller.queue.put_nowait(arrived(READY, extract, NOW + 1))
+        await until(pilot, lambda: app.state.as_of == NOW + 1)
+        assert words in app.farewell()
+        over.set()
+        await until(pilot, lambda: isinstance(app.screen, ReportScreen))
+        assert app.farewell() == before or extract is not None
+        assert words not in app.farewell()

@@ -43,6 +43,12 @@ def extraction(extract: ExtractStatus | None, history: Sequence[Sample], keys: M
         yield Alert(
             0.0, "warning", f"extract-paused:{job}", text, goes_on if extract.held else "see 1 Server and 3 Box"
         )
+    elif extract.state is ExtractState.FINISHED and extract.nothing_to_do:
+        out = f" in {extract.spec.out}" if extract.spec is not None else ""
+        whole = extract.stored == extract.total
+        text = f"all {units.number(extract.total)} samples are stored" if whole else f"{stored}, and nothing is left"
+        cure = f"{keys['setup']} chooses another output, for another dataset" if "setup" in keys else ""
+        yield Alert(0.0, "info", f"extract-idle:{job}", f"nothing was to do: {text}{out}", cure)
     elif extract.state is ExtractState.FINISHED and extract.rejected + extract.failed:
         cure = "`eagle3-console report` lists each with its line and reason"
         yield Alert(0.0, "warning", f"extract-bad:{job}", f"extraction finished: {stored}, {bad}", cure)

@@ -147,4 +147,4 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
 
     def farewell(self) -> str:
         """What goes on without the console, and how to come back to it."""
-        return farewell(self.state, self.target, self._ends_with_us)
+        return farewell(self.state, self.target, self._ends_with_us, self.under_way("the whole run"))

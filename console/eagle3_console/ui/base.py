@@ -73,6 +73,10 @@ class ConsoleBase(App[None]):
         """A key by its id, as this person has it."""
         return next(key for key in self.keys if key.id == name)
 
+    def under_way(self, name: str) -> bool:
+        """Whether an act of this name runs."""
+        return name in self._busy
+
     def take(self, event: Event) -> None:
         """Let one event have its effect."""
         raise NotImplementedError

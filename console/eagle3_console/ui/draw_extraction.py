@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from textual.content import Content
@@ -42,6 +43,7 @@ def draw_extraction(view: View) -> list[Content]:
         return [*_work(view), *wrap(_nothing_yet(view), view.width, MUTED), *plan]
     if earlier(view.state):
         return [*_work(view), *_to_come(extract, view)]
+    extract = _with_kept(extract, view.state.kept)
     lines = [_bar(extract, view)]
     if view.height == 1:
         return lines
@@ -61,6 +63,20 @@ def draw_extraction(view: View) -> list[Content]:
     if snapshot.array is not None:
         lines += _tasks(snapshot.array, view, view.height - len(lines))
     return lines
+
+
+def _with_kept(extract: ExtractStatus, kept: ExtractStatus | None) -> ExtractStatus:
+    """An extraction that plans to go on has counted nothing yet: what is stored already is shown meanwhile."""
+    if kept is None:
+        return extract
+    return dataclasses.replace(
+        extract,
+        total=kept.total,
+        stored=kept.stored,
+        tokens_stored=kept.tokens_stored,
+        bytes_stored=kept.bytes_stored,
+        bytes_total=kept.bytes_total,
+    )
 
 
 def _from_to(spec: ExtractSpec, view: View, width: int) -> Content:

@@ -66,8 +66,12 @@ def _probe(now: Snapshot, keys: Mapping[str, str]) -> str:
 
 def _extract_start(now: Snapshot, keys: Mapping[str, str]) -> str:
     if extracting(now):
-        return "An extraction is under way already."
+        return _under_way(keys)
     return "" if now.server.phase in SERVING else f"It needs a server that serves; this one is {_phase(now)}."
+
+
+def _under_way(keys: Mapping[str, str]) -> str:
+    return f"An extraction is under way already: {keys['stop']} stops it."
 
 
 def _pause(now: Snapshot, keys: Mapping[str, str]) -> str:
@@ -102,7 +106,7 @@ def _setup(now: Snapshot, keys: Mapping[str, str]) -> str:
 
 
 def _run_all(now: Snapshot, keys: Mapping[str, str]) -> str:
-    return "An extraction is under way already." if extracting(now) else ""
+    return _under_way(keys) if extracting(now) else ""
 
 
 _OF = {
@@ -117,6 +121,13 @@ _OF = {
     "report": _report,
     "stop": _stop,
 }
+
+
+def footer(key: Key, state: ConsoleState) -> int:
+    """How much a key is needed in the footer now, as `Key.footer`: the report, once there is a dataset to read of."""
+    extract = state.snapshot.extract if state.snapshot is not None else None
+    done = extract is not None and extract.state is ExtractState.FINISHED
+    return 1 if key.id == "report" and done else key.footer
 
 
 def label(key: Key, state: ConsoleState) -> str:

@@ -38,6 +38,7 @@ class Reporter:
         self._began = time.monotonic()
         self._meter: Meter | None = None
         self._made: RunRecord | None = None
+        self._idle = False
         self._logged = self._began
         self._write_failed = False
         self._journal = ""
@@ -77,7 +78,7 @@ class Reporter:
 
     def nothing_to_do(self, made: RunRecord | None) -> None:
         """The dataset was whole before: its figures stay those of the run that made it."""
-        self._made = made
+        self._made, self._idle = made, True
         say("Nothing is left to do: every sample was stored before.")
 
     def moved(self, *, stored: int = 0, failed: int = 0, tokens: int = 0, bytes_: int = 0) -> None:
@@ -142,6 +143,7 @@ class Reporter:
             cut=counts.cut,
             held=self.held if self.state is ExtractState.PAUSED else "",
             total_final=self.total_final,
+            nothing_to_do=self._idle,
         )
         if self._made is not None:
             sending = self._made.spent.get("extracting", 0.0)

@@ -155,6 +155,8 @@ class ExtractStatus:
     """Whether the input was read to its end, so that `total`, `tokens_total` and `bytes_total` will not grow."""
     verified: Verified | None = None
     """`None`: not checked since it was finished."""
+    nothing_to_do: bool = False
+    """The dataset was whole before this job began: it added nothing, and the rates are those of the job that made it."""
 
 
 @dataclasses.dataclass(frozen=True)

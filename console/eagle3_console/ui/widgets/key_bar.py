@@ -11,7 +11,7 @@ from eagle3_console.keys import Key
 from eagle3_console.state import ConsoleState
 from eagle3_console.ui.draw import View, words
 from eagle3_console.ui.glyphs import Glyphs
-from eagle3_console.ui.possible import label, why_not
+from eagle3_console.ui.possible import footer, label, why_not
 from eagle3_console.ui.widgets.panel import Bar
 
 _LAST = ("help", "palette", "detach")
@@ -64,15 +64,16 @@ def hidden_panels(height: int) -> int:
 def chosen(keys: Sequence[Key], state: ConsoleState, readonly: bool, width: int) -> list[Key]:
     """The keys that work now and for which there is room, the least needed left out first."""
     able = [key for key in keys if key.footer and not (key.act and why_not(key.act, state, readonly))]
-    for fewer in _ever_fewer(able):
+    for fewer in _ever_fewer(able, state):
         if 1 + sum(_item(key, state).cell_length + len(_GAP) for key in fewer) - len(_GAP) <= width:
             return fewer
     return [key for key in able if key.id in _LAST]
 
 
-def _ever_fewer(keys: Sequence[Key]) -> list[list[Key]]:
+def _ever_fewer(keys: Sequence[Key], state: ConsoleState) -> list[list[Key]]:
     """All, then without one after the other: the least needed first, of those equally needed the last of the table."""
-    least_needed = sorted((key for key in reversed(keys) if key.id not in _LAST), key=lambda key: -key.footer)
+    may_go = [key for key in reversed(keys) if key.id not in _LAST]
+    least_needed = sorted(may_go, key=lambda key: -footer(key, state))
     dropped = [{key.id for key in least_needed[:count]} for count in range(len(least_needed) + 1)]
     return [[key for key in keys if key.id not in left_out] for left_out in dropped]
 

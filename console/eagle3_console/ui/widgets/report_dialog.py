@@ -35,8 +35,8 @@ class ReportDialog(ModalScreen[None]):
         self._lines = tuple(lines)
 
     @classmethod
-    def of_verify(cls, report: VerifyReport, glyphs: Glyphs) -> ReportDialog:
-        """Counts first, then every fault that was sent along."""
+    def of_verify(cls, report: VerifyReport, glyphs: Glyphs, report_key: str) -> ReportDialog:
+        """Counts first, then what comes next, then every fault that was sent along."""
         good = (f"{glyphs.done} verified: every file is as the manifest says", "bold $text-success")
         faults = "1 fault" if report.problem_count == 1 else f"{units.number(report.problem_count)} faults"
         bad = (f"{glyphs.failed} verified: {faults}", "bold $text-error")
@@ -47,6 +47,8 @@ class ReportDialog(ModalScreen[None]):
         ]
         if not report.complete:
             lines.append(words("Not a whole dataset yet: an extraction under way or stopped leaves a part."))
+        if report.ok and report.complete:
+            lines.append(words(f"What was made, and what comes next: {report_key}, once this is closed."))
         lines += [words("")] if report.problems or report.probes or report.unchecked else []
         lines += [words((f"{one.where}: ", "bold"), f"{one.kind}: {one.reason}") for one in report.problems]
         if report.problem_count > len(report.problems):
