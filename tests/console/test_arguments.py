@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+
 import pytest
 
-from eagle3_console.cli import parse
+from eagle3_console.cli import build_parser, parse
 
 
 @pytest.mark.parametrize(
@@ -38,3 +41,29 @@ def test_what_is_not_known_is_refused(line: str, capsys: pytest.CaptureFixture[s
         parse(line.split())
     assert ended.value.code == 2
     assert "usage:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["status", "open"])
+def test_a_box_that_is_missing_is_asked_for_once(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse([line])
+    assert capsys.readouterr().err.rstrip().endswith("the following arguments are required: HOST")
+    assert parse([line, "a"]).more == []
+    assert parse([line, "a", "b", "c"]).more == ["b", "c"]
+
+
+def _actions(parser: argparse.ArgumentParser) -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Name -> (line of the help, parser) of what may be said next; empty: there is no choice."""
+    groups = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    return {
+        line.dest: (line.help or "", group.choices[line.dest]) for group in groups for line in group._choices_actions
+    }
+
+
+def test_a_line_of_the_help_that_lists_actions_lists_all() -> None:
+    commands = _actions(build_parser()[0])
+    listed = {name for name, (line, command) in commands.items() if any(one in line for one in _actions(command))}
+    assert listed >= {"extract", "server", "jobs", "profile", "config"}
+    for name in listed:
+        line, command = commands[name]
+        assert set(_actions(command)) <= set(re.findall(r"[\w-]+", line)), name

@@ -89,6 +89,18 @@ def test_loading_shows_the_shard_bar_its_rate_and_its_end() -> None:
     assert "Loading safetensors checkpoint shards" in shown
 
 
+def test_what_the_log_says_of_its_last_batch_is_not_shown_as_now_on_an_idle_server() -> None:
+    idle = dataclasses.replace(READY, phase=Phase.READY)
+    shown = text(draw_server, arrived(idle))
+    assert "last prefill 20.4k tok/s" in shown
+    assert "running" not in shown
+    assert "queue" not in shown
+    metered = dataclasses.replace(idle, metrics=ServerMetrics(running=0, queued=0))
+    assert "running   0  queue   0" in text(draw_server, arrived(metered))
+    busy = text(draw_server, arrived(dataclasses.replace(READY, phase=Phase.BUSY)))
+    assert "running   8  queue  31  prefill 20.4k tok/s" in busy
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_a_time_beside_a_phase_is_its_own_or_says_that_it_is_not(phase: Phase) -> None:
     shown = text(draw_server, arrived(dataclasses.replace(READY, phase=phase)), width=100)

@@ -252,7 +252,7 @@ async def test_a_search_without_a_match_says_so(app: ConsoleApp) -> None:
     async with app.run_test(size=(100, 40)) as pilot:
         app.log_panel.feed("job", b"line\n", 0)
         await searching(pilot, app, "no [such")
-        assert "not found: no [such (no regular expression: taken as it stands)" in title(app)
+        assert "not found: no [such (as text)" in title(app)
         await searching(pilot, app, "such")
         assert title(app).endswith("not found: such")
 
@@ -310,6 +310,56 @@ async def test_the_title_says_from_which_column(right: str, left: str) -> None:
         await pilot.press(left)
         await pilot.pause(0.1)
         assert "column" not in title(app)
+
+
+@pytest.mark.parametrize("move", ["home", "wheel"])
+async def test_the_column_in_the_title_is_the_one_in_sight_whatever_moved_the_lines(app: ConsoleApp, move: str) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        view = app.log_panel.view
+        app.log_panel.feed("job", (b"x" * 300 + b"\n") * 100, 0)
+        await pilot.pause(0.2)
+        await pilot.press("right", "right")
+        await pilot.pause(0.1)
+        assert f"from column {view.column}" in title(app)
+        if move == "home":
+            await pilot.press("home")
+        else:
+            view.scroll_to(x=0, animate=False)
+        await pilot.pause(0.3)
+        assert view.column == 1
+        assert "column" not in title(app)
+        await pilot.press("up")
+        await pilot.press("end")
+        await pilot.pause(0.3)
+        assert "following" in title(app)
+
+
+@pytest.mark.parametrize("following", [True, False])
+async def test_what_was_not_found_can_be_read_at_eighty_columns(following: bool) -> None:
+    app = console([LIVE, arrived()])[0]
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.log_panel.feed("server-20270115t080000-3f2a", numbered(0, 50), 0)
+        await pilot.pause(0.2)
+        if not following:
+            await pilot.press("l", "f")
+        await searching(pilot, app, "[Pre")
+        await pilot.pause(0.2)
+        assert "not found: [Pre (as text)" in text_of(app)
+
+
+async def test_a_filter_that_no_line_passes_says_so(app: ConsoleApp) -> None:
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.log_panel.feed("job", numbered(0, 50), 0)
+        await pilot.pause(0.2)
+        await pilot.press("ampersand", *"nowhere", "enter")
+        await pilot.pause(0.2)
+        assert [line for line in shown(app.log_panel.view) if line] == ["no line matches (esc: all lines)"]
+        app.log_panel.feed("job", b"nowhere else\n", len(numbered(0, 50)))
+        await pilot.pause(0.2)
+        assert [line for line in shown(app.log_panel.view) if line] == ["nowhere else"]
+        await pilot.press("ampersand", *"nobody", "enter", "escape")
+        await pilot.pause(0.2)
+        assert not any("no line" in line for line in shown(app.log_panel.view))
 
 
 async def test_bytes_are_shown_once(app: ConsoleApp) -> None:
@@ -492,9 +542,9 @@ async def test_and_shows_only_the_lines_that_match_and_goes_on(app: ConsoleApp) 
         await pilot.press("ampersand", *"room [", "enter")
         await pilot.pause(0.2)
         assert lines(app) == ["there is no room [here]"]
-        assert "with room [ (no regular expression: taken as it stands): 1 of " in title(app)
+        assert "with room [ (as text): 1 of " in title(app)
         await searching(pilot, app, "[here")
-        assert "match 1 of 1 (no regular expression: taken as it stands) (n, N)" in title(app)
+        assert "match 1 of 1 (as text) (n, N)" in title(app)
         await searching(pilot, app, "here")
         assert "match 1 of 1 (n, N)" in title(app)
         await pilot.press("ampersand", "enter")

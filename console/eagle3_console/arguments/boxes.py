@@ -15,4 +15,4 @@ def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
 
 def more_hosts(command: argparse.ArgumentParser) -> None:
     """Further boxes."""
-    command.add_argument("more", metavar="HOST", nargs="*", help="further boxes")
+    command.add_argument("more", metavar="HOST", nargs="*", default=[], help="further boxes")

@@ -12,7 +12,7 @@ from eagle3_console.arguments.options import extra_key, watch
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     """Add them to the parser."""
     link, output, plan = parents
-    extract = sub.add_parser("extract", help="start, stop, status, submit").add_subparsers(
+    extract = sub.add_parser("extract", help="start, plan, pause, resume, budget, stop, status, submit").add_subparsers(
         dest="action", metavar="ACTION", required=True
     )
     start = extract.add_parser(

@@ -12,7 +12,7 @@ from eagle3_console.arguments.kinds import positive
 def add(sub: Commands, *parents: argparse.ArgumentParser) -> None:
     """Add them to the parser."""
     link, output, plan = parents
-    server = sub.add_parser("server", help="start, stop, restart, status, stack, log").add_subparsers(
+    server = sub.add_parser("server", help="start, stop, restart, status, stack, log, bench").add_subparsers(
         dest="action", metavar="ACTION", required=True
     )
     start = server.add_parser(

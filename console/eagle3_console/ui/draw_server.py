@@ -154,14 +154,17 @@ def _took(server: ServerStatus) -> dict[Phase, float]:
 def _load(server: ServerStatus, view: View) -> Iterator[Content]:
     log = server.log
     metrics = server.metrics or ServerMetrics()
-    running = log.running_requests if metrics.running is None else metrics.running
-    queued = log.queued_requests if metrics.queued is None else metrics.queued
+    at_work = server.phase is Phase.BUSY
+    # What the log says is of its last batch: of a server that does nothing it is not so any more.
+    running = log.running_requests if metrics.running is None and at_work else metrics.running
+    queued = log.queued_requests if metrics.queued is None and at_work else metrics.queued
     if running is not None:
         yield words(f"running {running:>3}")
     if queued is not None:
         yield words(f"queue {queued:>3}")
     if log.prefill_tps is not None:
-        yield words(f"prefill {units.rate(log.prefill_tps)} tok/s")
+        prefill = f"prefill {units.rate(log.prefill_tps).strip()} tok/s"
+        yield words(f"prefill {units.rate(log.prefill_tps)} tok/s") if at_work else words((f"last {prefill}", MUTED))
     yield from _metrics(server)
     health = "no answer yet" if server.health_ms is None else f"{server.health_ms:.0f} ms"
     yield words(f"health {health}")

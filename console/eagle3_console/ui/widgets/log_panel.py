@@ -18,6 +18,9 @@ from eagle3_remote.protocol import PhaseSpan, ServerLog
 
 T = TypeVar("T")
 
+_AROUND_TITLE = 4
+"""Cells of the border beside the title."""
+
 
 class LogPanel(Vertical):
     """The log of one job, byte for byte once: what comes twice is dropped, what is missing is said."""
@@ -96,6 +99,7 @@ class LogPanel(Vertical):
             "phase": old.phase,
         } | changes
         self._sieve, self._sifted = Sieve(**wanted, spans=self._spans), self._whole.first
+        self.view.nothing = "" if self._sieve.open else f"no line matches ({self._keys['back']}: all lines)"
         if self._sieve.open:
             self.view.show_buffer(self._whole)
         else:
@@ -229,12 +233,15 @@ class LogPanel(Vertical):
             found = view.matches()
             place = found.index(view.current) + 1 if view.current in found else 0
             parts.append(f"match {place} of {len(found)}{_literal(self._searched)} ({self._named('next', 'previous')})")
+        title = words("  ".join(parts))
+        if self._job and title.cell_length > self.outer_size.width - _AROUND_TITLE:
+            title = words("  ".join(part for part in parts if part != self._job))
         # As `Content`: a title given as a string would be read as markup, and this one holds text of others.
-        self.border_title = words("  ".join(parts))
+        self.border_title = title
 
 
 def _literal(text: str) -> str:
-    return "" if is_pattern(text) else " (no regular expression: taken as it stands)"
+    return "" if is_pattern(text) else " (as text)"
 
 
 def _after(choices: Sequence[T], now: T) -> T:

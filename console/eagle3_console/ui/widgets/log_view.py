@@ -70,6 +70,8 @@ class LogView(ScrollView, can_focus=True):
         self._found: list[int] = []
         self._searched_to = 0
         self._cause = ""
+        self.nothing = ""
+        """What stands in place of lines where there are none."""
 
     @property
     def top(self) -> int:
@@ -154,6 +156,12 @@ class LogView(ScrollView, can_focus=True):
         if not self._syncing and self.following and new_value < self.max_scroll_y:
             self.pause()
 
+    def watch_scroll_x(self, old_value: float, new_value: float) -> None:
+        """The title says from which column on the lines are shown, whatever moved them."""
+        super().watch_scroll_x(old_value, new_value)
+        if old_value != new_value:
+            self.post_message(self.Moved())
+
     def on_resize(self) -> None:
         """The end stays in sight while it is followed."""
         self._dirty = True
@@ -166,6 +174,15 @@ class LogView(ScrollView, can_focus=True):
     def action_page(self, pages: int) -> None:
         """Move by screens, with one line kept in sight."""
         self.show_line(self.top + pages * max(1, self.size.height - 1))
+
+    def action_scroll_home(self) -> None:
+        """The key ``home``: the oldest line from its first column on, at once."""
+        self.head()
+        self._show_cell(0)
+
+    def action_scroll_end(self) -> None:
+        """The key ``end``, which scrolls by itself in every scrolled area: here it follows."""
+        self.follow()
 
     def action_side(self, halves: int) -> None:
         """Move sideways in long lines, by half a screen as in less."""
@@ -281,6 +298,8 @@ class LogView(ScrollView, can_focus=True):
         """One row; a line that is no longer kept is empty."""
         scroll_x, scroll_y = self.scroll_offset
         number, width, style = self._base + scroll_y + y, self.room, self.rich_style
+        if y == 0 and self.nothing and self.buffer.first == self.buffer.end:
+            return Strip([Segment(self.nothing, style)], cell_len(self.nothing)).adjust_cell_length(width, style)
         if not self.buffer.first <= number < self.buffer.end:
             return Strip.blank(width, style)
         text = self._styled(number)
