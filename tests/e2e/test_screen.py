@@ -45,8 +45,26 @@ async def until(pilot: Pilot[None], true: Callable[[], bool], seconds: float = 3
     while not true():
         app = pilot.app
         assert isinstance(app, ConsoleApp)
-        assert asyncio.get_running_loop().time() < deadline, (app.state.steps, app.state.alerts, app.state.connection)
+        state = app.state
+        server = state.snapshot.server if state.snapshot is not None else None
+        seen = (
+            state.steps,
+            state.alerts,
+            state.connection,
+            server and (server.phase, server.sentence),
+            app.screen_stack,
+        )
+        assert asyncio.get_running_loop().time() < deadline, "\n".join(map(str, seen))
         await pilot.pause(0.1)
+
+
+async def press(pilot: Pilot[None], key: str) -> None:
+    """A key, once what was done before is quite over: its effect is seen earlier, and until then a key is refused with a word."""
+    app = pilot.app
+    assert isinstance(app, ConsoleApp)
+    await until(pilot, lambda: not app._busy)
+    await pilot.press(key)
+    await pilot.pause(0.5)
 
 
 @contextlib.asynccontextmanager
@@ -95,15 +113,15 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
             await until(pilot, lambda: phase() is Phase.READY)
             assert app.state.snapshot is not None
             assert [marker.writes for marker in app.state.snapshot.server.log.markers] == [True]
-            await pilot.press("t")
+            await press(pilot, "t")
             await until(pilot, lambda: next(s for s in app.state.steps if s.name == "probe").status == "done")
-            await pilot.press("e")
-            await until(pilot, lambda: extract_state() is ExtractState.RUNNING)
+            await press(pilot, "e")
+            await until(pilot, lambda: extract_state() in (ExtractState.RUNNING, ExtractState.FINISHED))
 
-            await pilot.press("p")
+            await press(pilot, "p")
             await until(pilot, lambda: extract_state() in (ExtractState.PAUSED, ExtractState.FINISHED))
             if extract_state() is ExtractState.PAUSED:
-                await pilot.press("p")
+                await press(pilot, "p")
 
             # another console sees the same run at once, and leaving it stops nothing
             other = screen(box, Plan())
@@ -121,7 +139,7 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
             assert app.state.snapshot.extract.stored == SAMPLES
             assert len(list((tmp_path / "dataset" / "hidden_states").glob("hs_*.safetensors"))) == SAMPLES
 
-            await pilot.press("v")
+            await press(pilot, "v")
             await until(pilot, lambda: isinstance(app.screen, ReportDialog))
             said = "\n".join(str(widget.content) for widget in app.screen.query("#dialog Static").results(Static))
             assert f"samples {SAMPLES}" in said
@@ -129,13 +147,11 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
             await pilot.press("escape")
 
             job = app.state.snapshot.server.job
-            await pilot.press("R")
-            await pilot.pause()
+            await press(pilot, "R")
             await pilot.press("R")
             await until(pilot, lambda: phase() is Phase.READY and app.state.snapshot.server.job != job)  # type: ignore[union-attr]
             assert "--disable-radix-cache" in app.state.snapshot.server.argv
-            await pilot.press("x")
-            await pilot.pause()
+            await press(pilot, "x")
             await pilot.press("x")
             await until(pilot, lambda: phase() is Phase.EXITED)
             assert [alert for alert in app.state.alerts if alert.level == "error"] == []
