@@ -74,6 +74,10 @@ def test_a_pane_that_changes_its_size_is_drawn_anew(tmux: Tmux) -> None:
     for columns, rows, seen in ((200, 60, "kv 3,354,142 tokens"), (50, 12, "hidden"), (120, 35, "╭─ 5 Events")):
         tmux("resize-window", "-x", str(columns), "-y", str(rows))
         tmux.until(lambda seen=seen: tmux.shows(seen))  # type: ignore[misc]
-        assert max(len(line) for line in tmux("capture-pane", "-p").splitlines()) > columns - 12
+        tmux.until(lambda columns=columns: _width(tmux) > columns - 12)  # type: ignore[misc]
     tmux("send-keys", "q")
     tmux.until(lambda: tmux.shows("Left the recording"))
+
+
+def _width(tmux: Tmux) -> int:
+    return max((len(line) for line in tmux("capture-pane", "-p").splitlines()), default=0)
