@@ -15,7 +15,7 @@ from eagle3_console.demo.testbed import install
 from eagle3_remote.export.formats import FORMATS
 from eagle3_remote.export.target import Target
 from eagle3_remote.job import jobs
-from eagle3_remote.protocol import ExportSpec, ExtractSpec, WorkState
+from eagle3_remote.protocol import ExportSpec, WorkState
 from tests.box.client import AgentProcess, Answered, agent, until
 from tests.box.test_space import dataset_at, look, reclaim
 from tests.extract import exports, made
@@ -36,13 +36,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = install.ensure(install.VERSIONS[-1]).python
     made.write_data(work / "data.jsonl", [[1, 2, 3], [4, 5]])
     with standin(work) as server:
-        spec = ExtractSpec(
-            *(str(work / "data.jsonl"), str(root / "hidden")),
-            server_url=server.url,
-            dump_dir=str(server.dump_dir),
-            model=str(server.model),
-            probe=False,
-        )
+        spec = server.spec(work / "data.jsonl", root / "hidden")
         assert extract_jobs.run(python, extract_jobs.prepare(work / "run", spec), tuning=extract_jobs.QUICK) == 0
     wanted = [name for name in FORMATS if name != "specforge"]
     specs = [ExportSpec(str(root / "hidden"), name, str(root / f"as-{name}"), final="pre") for name in wanted]

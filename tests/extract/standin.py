@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
+from eagle3_remote.protocol import ExtractSpec
 from tests.extract.made import HIDDEN, states_bytes, write_dump
 from tests.extract.quiet import QuietHandler, listening, serving
 
@@ -62,6 +63,16 @@ class StandIn:
         self.release = threading.Event()
         self.http = listening(_handler(self))
         self.url = f"http://127.0.0.1:{self.http.server_port}"
+
+    def spec(self, data: Path, out: Path, **more: Any) -> ExtractSpec:
+        """An extraction through it, without probes."""
+        known: dict[str, Any] = {
+            "server_url": self.url,
+            "dump_dir": str(self.dump_dir),
+            "model": str(self.model),
+            "probe": False,
+        }
+        return ExtractSpec(str(data), str(out), **known, **more)
 
     def get(self, path: str) -> tuple[int, Any]:
         if path == "/server_info":

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eagle3_remote.job import jobs
-from eagle3_remote.protocol import ExportSpec, ExtractSpec, MergeSpec, ReclaimSpec, WorkState, WorkStatus, encode
+from eagle3_remote.protocol import ExportSpec, MergeSpec, ReclaimSpec, WorkState, WorkStatus, encode
 from tests.box.client import AgentProcess, Answered, agent, make_release, until
 from tests.box.test_steering import ask
 from tests.extract import jobs as extract_jobs
@@ -26,14 +26,7 @@ def made(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs = [
             extract_jobs.prepare(
                 root / f"run-{name}",
-                ExtractSpec(
-                    *(str(root / "data.jsonl"), str(root / name)),
-                    server_url=server.url,
-                    dump_dir=str(server.dump_dir),
-                    model=str(server.model),
-                    probe=False,
-                    shard=shard,
-                ),
+                server.spec(root / "data.jsonl", root / name, shard=shard),
             )
             for name, shard in (("whole", "0/1"), ("0", "0/2"), ("1", "1/2"))
         ]

@@ -17,7 +17,6 @@ import pytest
 from eagle3_remote.disk import control, look
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.protocol import (
-    ExtractSpec,
     MergeSpec,
     ReclaimSpec,
     SpaceQuery,
@@ -47,17 +46,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
         yield running
 
 
-def extraction(server: StandIn, data: Path, out: Path, run_dir: Path, **more: object) -> Path:
-    spec = ExtractSpec(
-        data=str(data),
-        out=str(out),
-        server_url=server.url,
-        dump_dir=str(server.dump_dir),
-        model=str(server.model),
-        probe=False,
-        **more,  # type: ignore[arg-type]
-    )
-    return jobs.prepare(run_dir, spec)
+def extraction(server: StandIn, data: Path, out: Path, run_dir: Path, **more: Any) -> Path:
+    return jobs.prepare(run_dir, server.spec(data, out, **more))
 
 
 @pytest.fixture(scope="module", params=[None, 7], ids=["in order", "shuffled"])

@@ -14,7 +14,7 @@ from eagle3_remote.extract import verified
 from eagle3_remote.extract.findings import SHOWN, Problems, Rows, Sizes
 from eagle3_remote.extract.scan import logs, middle
 from eagle3_remote.job import jobs as box_jobs
-from eagle3_remote.protocol import ExtractSpec, Problem, VerifyReport
+from eagle3_remote.protocol import Problem, VerifyReport
 from eagle3_remote.steering import Console
 from tests.box.client import agent, make_release, until
 from tests.box.test_steering import greet
@@ -77,13 +77,7 @@ def test_a_check_finds_files_unlike_the_others_and_a_journal_that_is_none(tmp_pa
     with standin(tmp_path) as server:
         # a value 256 times the others'; the extraction itself knows too few sizes yet to refuse it
         server.fill = lambda sent, attempt: 0x4380 if sent[0] == 1 else 0x3F80
-        spec = ExtractSpec(
-            *(str(tmp_path / "data.jsonl"), str(out)),
-            server_url=server.url,
-            dump_dir=str(server.dump_dir),
-            model=str(server.model),
-            probe=False,
-        )
+        spec = server.spec(tmp_path / "data.jsonl", out)
         assert jobs.run(python, jobs.prepare(tmp_path / "run", spec), tuning=jobs.QUICK) == 0
     for number in range(150):
         (out / f"hidden_states/hs_{1000 + number}.safetensors").write_bytes(states_bytes([1]))
@@ -107,14 +101,7 @@ def test_a_check_is_known_until_the_dataset_is_written_again(tmp_path: Path, pyt
     with standin(tmp_path) as server:
 
         def extract(name: str, limit: int) -> None:
-            spec = ExtractSpec(
-                *(str(tmp_path / "data.jsonl"), str(out)),
-                server_url=server.url,
-                dump_dir=str(server.dump_dir),
-                model=str(server.model),
-                probe=False,
-                limit=limit,
-            )
+            spec = server.spec(tmp_path / "data.jsonl", out, limit=limit)
             assert jobs.run(python, jobs.prepare(tmp_path / name, spec), tuning=jobs.QUICK) == 0
 
         extract("few", 4)
@@ -138,13 +125,7 @@ def test_who_only_watches_leaves_no_trace_of_a_check(tmp_path: Path, python: Pat
     write_data(tmp_path / "data.jsonl", [[i + 1] * 20 for i in range(6)])
     out, home, release = tmp_path / "out", tmp_path / "home", make_release(tmp_path / "release")
     with standin(tmp_path) as server:
-        spec = ExtractSpec(
-            *(str(tmp_path / "data.jsonl"), str(out)),
-            server_url=server.url,
-            dump_dir=str(server.dump_dir),
-            model=str(server.model),
-            probe=False,
-        )
+        spec = server.spec(tmp_path / "data.jsonl", out)
         assert jobs.run(python, jobs.prepare(tmp_path / "run", spec), tuning=jobs.QUICK) == 0
     known = {"data": "d", "out": str(out), "python": str(python)}
     job = box_jobs.start(home, release, box_jobs.new_id("extract"), [str(python), "-c", "pass"], {}, known)
