@@ -34,9 +34,9 @@ def screen(box: EmbeddedBox, plan: Plan) -> ConsoleApp:
     return ConsoleApp(SessionController(session(box), plan), box.address, ascii_signs=False)
 
 
-def shown(app: ConsoleApp) -> str:
-    """What the dialog on the screen says."""
-    return "\n".join(str(widget.content) for widget in app.screen.query("#dialog-line").results(Static))
+def shown(app: ConsoleApp, where: str = "#dialog-line") -> str:
+    """What the dialog on the screen says; its parts come one after the other."""
+    return "\n".join(str(widget.content) for widget in app.screen.query(where).results(Static))
 
 
 async def until(pilot: Pilot[None], true: Callable[[], bool], seconds: float = 300) -> None:
@@ -141,9 +141,8 @@ async def test_the_main_job_by_keys(tmp_path: Path, bed: install.TestBed, model:
 
             await press(pilot, "v")
             await until(pilot, lambda: isinstance(app.screen, ReportDialog))
-            said = "\n".join(str(widget.content) for widget in app.screen.query("#dialog Static").results(Static))
-            assert f"samples {SAMPLES}" in said
-            assert "every file is as the manifest says" in said
+            await until(pilot, lambda: f"samples {SAMPLES} " in shown(app, "#dialog Static"))
+            assert "every file is as the manifest says" in shown(app, "#dialog Static")
             await pilot.press("escape")
 
             job = app.state.snapshot.server.job

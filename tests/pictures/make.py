@@ -28,7 +28,7 @@ async def shoot(name: str) -> str:
     at, size = SHOTS[name]
     app = ReplayApp(Player(Recording(demonstration.PATH)), at=at, monotonic=lambda: 0.0, ascii_signs=False)
     async with app.run_test(size=size) as pilot:
-        await pilot.pause()
+        await pilot.pause(0.6)  # the log is painted ten times a second at most, the plot twice
         return app.export_screenshot(title="eagle3-console", simplify=True)
 
 
