@@ -205,7 +205,7 @@ class Session:
             self._agent, self.hello = await AgentClient.start(channel, self.where, sent=len(calls))
         except LinkLost:
             status = await channel.wait()
-            if status == starting.NO_RELEASE:
+            if status == protocol.NO_RELEASE:
                 return False
             if status == starting.NO_PYTHON:
                 raise self._no_python() from None

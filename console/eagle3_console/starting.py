@@ -12,8 +12,8 @@ from typing import Any
 
 from eagle3_remote import protocol
 
-NO_PYTHON, NO_RELEASE = 9, 11
-"""Exit statuses of the scripts."""
+NO_PYTHON = 9
+"""Exit status of the scripts where no Python is found."""
 PYTHON_MARK = b"eagle3-python:"
 FIRST_CALLS = ("snapshot", "path.complete", "path.look", "jobs.list", "jobs.records", "jobs.show")
 """What may be asked for with the command itself: every user of the box sees a command line, and any other call may hold a secret."""

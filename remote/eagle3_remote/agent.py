@@ -36,6 +36,7 @@ from eagle3_remote.extract.merging import MergeControl
 from eagle3_remote.job import cleaning, jobs, work
 from eagle3_remote.once import once
 from eagle3_remote.protocol import (
+    NO_RELEASE,
     PROTOCOL_VERSION,
     ArraySpec,
     ArrayStatus,
@@ -75,9 +76,6 @@ T = TypeVar("T")
 
 FORGOTTEN = 900.0
 """Seconds without a word from the console after which the agent ends; a console that still lives starts another one."""
-
-NO_RELEASE = 11
-"""Exit status where the release is not there (any more), also of the script that starts us: the console deploys it then."""
 
 FINISH = (
     "server.start",

@@ -3,49 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import asyncssh
 import pytest
 
-from eagle3_console.link import login
 from eagle3_console.link.connect import connect
-from eagle3_console.link.errors import KeyUnusable, LinkTimeout, LoginRefused
-from eagle3_console.link.failures import Attempt, translate
+from eagle3_console.link.errors import KeyUnusable, LoginRefused
 from eagle3_console.link.prompts import RefusingPrompter
 from eagle3_console.link.route import SshOptions
 from eagle3_console.link.target import parse
 from tests.link.asks import Person
 from tests.link.conftest import options_for
-from tests.link.proxy import Proxy
-from tests.link.sshd import SshdBox, ordinary_user, running_sshd, tool
-from tests.link.test_config import RELAY
-
-PASSPHRASE = "open sésame"
-
-
-async def whoami(address: str, options: SshOptions, person: Person | None = None) -> str:
-    async with await connect(parse(address), options, person or RefusingPrompter()) as link:
-        return (await link.run("id -un", timeout=30)).stdout.decode().strip()
-
-
-def locked_copy(box: SshdBox, path: Path, *words: str) -> Path:
-    """The box's key, encrypted."""
-    path.write_bytes(box.identity_file.read_bytes())
-    path.chmod(0o600)
-    subprocess.run(
-        [tool("ssh-keygen"), "-q", "-p", *words, "-P", "", "-N", PASSPHRASE, "-f", str(path)],
-        check=True,
-        capture_output=True,
-    )
-    return path
+from tests.link.logins import PASSPHRASE, add, agent, locked_copy, whoami
+from tests.link.sshd import SshdBox, ordinary_user, running_sshd
 
 
 async def test_an_encrypted_key_is_asked_for_once(box: SshdBox, tmp_path: Path) -> None:
@@ -88,32 +60,6 @@ async def test_an_encrypted_key_whose_public_half_nobody_knows(box: SshdBox, tmp
     with pytest.raises(LoginRefused, match="pkcs8"):
         await whoami(box.address, options_for(box, identity_files=(path,)), person)
     assert person.asked == [("passphrase", str(path))]
-
-
-@contextlib.contextmanager
-def agent(tmp_path: Path) -> Iterator[Path]:
-    """A real ssh-agent."""
-    path = tmp_path / "agent"
-    process = subprocess.Popen(
-        [tool("ssh-agent"), "-D", "-a", str(path)], stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        until = time.monotonic() + 10
-        while not path.exists() and time.monotonic() < until:
-            time.sleep(0.01)
-        yield path
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait()
-
-
-def add(socket: Path, key: Path) -> None:
-    subprocess.run(
-        [tool("ssh-add"), "-q", str(key)],
-        check=True,
-        capture_output=True,
-        env={**os.environ, "SSH_AUTH_SOCK": str(socket)},
-    )
 
 
 async def test_the_agent(box: SshdBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,133 +223,3 @@ async def test_questions_of_the_server(asking: str) -> None:
     assert person.asked == [("challenge", "Two factors", "From your phone", "Password: ", "Code: ")] * 2
     with pytest.raises(LoginRefused, match="keyboard-interactive \\(no answer\\)"):
         await connect(parse(asking), options, RefusingPrompter())
-
-
-def offers(box: SshdBox) -> list[str]:
-    """What the box says of the keys that were offered: ``Postponed`` for a question, ``Accepted`` or ``Failed`` for a signature."""
-    said = box.log.read_text(errors="replace").splitlines()
-    return [line.split()[0] for line in said if " publickey for " in line]
-
-
-async def test_a_key_that_bothers_nobody_signs_without_a_question_before(box: SshdBox, tmp_path: Path) -> None:
-    before = len(offers(box))
-    assert await whoami(box.address, options_for(box)) == box.user
-    assert offers(box)[before:] == ["Accepted"]
-    with running_sshd(box.user, tmp_path / "other") as other:
-        before, keys = len(offers(box)), (other.identity_file, box.identity_file)
-        assert await whoami(box.address, options_for(box, identity_files=keys)) == box.user
-    assert offers(box)[before:] == ["Failed", "Accepted"]
-
-
-async def test_a_key_that_somebody_has_to_be_asked_for_is_offered_first(box: SshdBox, tmp_path: Path) -> None:
-    before = len(offers(box))
-    key = locked_copy(box, tmp_path / "key")
-    with running_sshd(box.user, tmp_path / "other") as other:  # an open key before it changes nothing
-        keys = (other.identity_file, key)
-        assert await whoami(box.address, options_for(box, identity_files=keys), Person(passphrases=[PASSPHRASE]))
-    assert offers(box)[before:] == ["Failed", "Postponed", "Accepted"]
-    before = len(offers(box))
-    with agent(tmp_path) as socket:  # an agent may ask its owner for each signature
-        add(socket, box.identity_file)
-        config = tmp_path / "config"
-        config.write_text(f"IdentityAgent {socket}\n")
-        assert await whoami(box.address, options_for(box, identity_files=(), config_files=(config,))) == box.user
-    assert offers(box)[before:] == ["Postponed", "Accepted"]
-
-
-@pytest.mark.parametrize("way", ["direct", "through a jump host", "by a proxy command"])
-async def test_a_network_that_dies_during_the_login_is_not_waited_for_as_for_a_person(
-    box: SshdBox, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(login, "SILENT_LOGIN", 1)
-    async with Proxy(box.host, box.port) as proxy:
-        config, relay, begin = tmp_path / "config", tmp_path / "relay.py", login.Login.begin_auth
-        relay.write_text(RELAY)
-        config.write_text(
-            f"Host far\n  HostName 127.0.0.1\n  Port {proxy.port}\n"
-            + (f"  ProxyJump {box.address}\n" if way == "through a jump host" else "")
-            + (f"  ProxyCommand {sys.executable} {relay} %h %p\n" if way == "by a proxy command" else "")
-        )
-
-        def begins(self: login.Login, username: str) -> None:
-            begin(self, username)
-            proxy.freeze()
-
-        monkeypatch.setattr(login.Login, "begin_auth", begins)
-        options = options_for(box, config_files=(config,), known_hosts=tmp_path / "hosts", accept_new=True)
-        with pytest.raises(
-            LinkTimeout,
-            match=r"fell silent during the login of '\w+': the box.* on the way to it, died, hangs or is very slow",
-        ):
-            await whoami("far", options)
-
-
-async def test_a_person_and_what_a_password_sets_going_on_the_box_may_take_their_time(
-    box: SshdBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(login, "SILENT_LOGIN", 1)
-
-    class Slow(Person):
-        async def passphrase(self, path: str) -> str | None:
-            await asyncio.sleep(2)
-            return await super().passphrase(path)
-
-    class Thorough(asyncssh.SSHServer):
-        def password_auth_supported(self) -> bool:
-            return True
-
-        def kbdint_auth_supported(self) -> bool:
-            return False
-
-        async def validate_password(self, username: str, password: str) -> bool:
-            await asyncio.sleep(2)  # as when a phone is asked
-            return password == PASSPHRASE
-
-    key = locked_copy(box, tmp_path / "key")
-    person = Slow(passphrases=[PASSPHRASE], passwords=[PASSPHRASE])
-    assert await whoami(box.address, options_for(box, identity_files=(key,)), person) == box.user
-    async with asyncssh.listen(
-        "127.0.0.1", 0, server_factory=Thorough, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")]
-    ) as server:
-        options = SshOptions(config_files=(), known_hosts=tmp_path / "hosts", accept_new=True)
-        async with await connect(parse(f"a@127.0.0.1:{server.get_port()}"), options, person) as link:
-            await link.ping()
-    assert [kind for kind, *_ in person.asked] == ["passphrase", "password"]
-
-
-@pytest.mark.parametrize("says", ["", "To log in, visit:\r\n  https://consent.example/\x1b[2J\r\n"])
-async def test_a_box_may_take_long_to_greet_and_longer_for_what_a_banner_asks_of_a_person(
-    says: str, box: SshdBox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(login, "DEAD_AFTER", 0)
-    monkeypatch.setattr(login, "SILENT_LOGIN", 0.5 if says else 60)
-    for name in ("begin_auth", "validate_public_key"):
-
-        class Slow(asyncssh.SSHServer):
-            def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
-                self.conn = conn
-
-            async def begin_auth(self, username: str) -> bool:
-                if says:
-                    self.conn.send_auth_banner(says)
-                await asyncio.sleep(2 if name == "begin_auth" else 0)  # noqa: B023
-                return True
-
-            def public_key_auth_supported(self) -> bool:
-                return True
-
-            async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-                await asyncio.sleep(2 if name == "validate_public_key" else 0)  # noqa: B023
-                return True
-
-        async with asyncssh.listen(
-            "127.0.0.1", 0, server_factory=Slow, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")]
-        ) as server:
-            options = options_for(box, known_hosts=tmp_path / name, accept_new=True)
-            async with await connect(parse(f"a@127.0.0.1:{server.get_port()}"), options, Person()) as link:
-                await link.ping()
-
-
-def test_what_a_banner_asked_is_told_when_nobody_did_it() -> None:
-    told = Attempt("far", "far", 22, "a", authenticating=True, box_said="To log in, visit: https://consent.example/")
-    assert "It had said: To log in, visit: https://consent.example/" in str(translate(TimeoutError(), told))

@@ -94,7 +94,8 @@ def test_two_shards_one_killed_and_requeued(login: Login, model: Path, data: Pat
     until(lambda: not slurm(login, "squeue", "-h"), every=0.2)
     again = console("extract", "submit", *asked)
     assert again.code == 0, again.err
-    until(lambda: not slurm(login, "squeue", "-h"), every=0.2)  # a finished shard is finished before its new task has spoken
+    # A shard that is finished counts so before its new task has spoken.
+    until(lambda: not slurm(login, "squeue", "-h"), every=0.2)
     watched = console("extract", "status", *login.box.login, "--watch", "--json")
     sentences = [task["sentence"] for task in watched.json["tasks"]]
     assert sentences == ["Its shard was finished by an earlier start."] * 2

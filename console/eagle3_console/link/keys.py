@@ -28,6 +28,8 @@ class KeySources:
     """Socket of the agent; empty: none."""
     only_files: bool
     """IdentitiesOnly: of the agent's keys, only those whose file is named too."""
+    preferred: bool = True
+    """Whether keys are what to log in with first, as far as PreferredAuthentications and PubkeyAuthentication say."""
 
 
 def default_files() -> tuple[Path, ...]:
@@ -65,6 +67,8 @@ class KeyRing:
         self._prompter = prompter
         self._keys = self._all()
         self._agent: asyncssh.SSHAgentClient | None = None
+        self._of_agent: Sequence[asyncssh.SSHKeyPair] | None = None
+        """Its keys, once it was asked."""
         self._agent_keys = 0
         self._agent_note = ""
         self._files: dict[Path, str] = {}
@@ -87,6 +91,16 @@ class KeyRing:
     async def next(self) -> asyncssh.SSHKeyPair | None:
         """The next key, or `None` at the end."""
         return await anext(self._keys, None)
+
+    async def first_is_open(self) -> bool:
+        """Whether `next` will first give the key of a file without a passphrase. Asks nobody but the agent."""
+        if not self._sources.preferred or await self._from_agent():
+            return False
+        for path in self._sources.files:
+            with contextlib.suppress(OSError, asyncssh.KeyImportError):
+                data = await asyncio.to_thread(path.read_bytes)
+                return not _is_encrypted(data) and bool(asyncssh.import_private_key(data))
+        return False
 
     async def close(self) -> None:
         """Let go of the agent and of a question that is still open."""
@@ -113,6 +127,11 @@ class KeyRing:
                     yield pair
 
     async def _from_agent(self) -> Sequence[asyncssh.SSHKeyPair]:
+        if self._of_agent is None:
+            self._of_agent = await self._ask_agent()
+        return self._of_agent
+
+    async def _ask_agent(self) -> Sequence[asyncssh.SSHKeyPair]:
         if not self._sources.agent:
             return ()
         try:

@@ -87,7 +87,9 @@ class Login(asyncssh.SSHClient):
         self._asking: asyncio.Task[Any] | None = None
         self.authenticating = asyncio.Event()
         self.signs_unasked = False
+        self.asks_first = True
         """See `unasked`."""
+        self._key_first = False
         self._box_since: float | None = None
         """Since when nobody but the box is waited for; `None`: a person, a phone or an agent may be."""
         self._box_said = ""
@@ -145,8 +147,14 @@ class Login(asyncssh.SSHClient):
         self._box_said = " ".join(words)[-_BANNER:]
         self._box_since = None
 
+    async def key_first(self) -> bool:
+        """Whether the login begins with a key; once."""
+        begins, self._key_first = not self._key_first, True
+        return begins and await self._keys.first_is_open()
+
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
-        self._note_offer()
+        if not self.asks_first:
+            self._note_offer()
         key = await self._keys.next()
         self.signs_unasked = self._keys.unasked
         if key is not None and self.signs_unasked and not self._box_said:

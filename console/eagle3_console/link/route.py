@@ -138,6 +138,8 @@ def _route(
             files=tuple(dict.fromkeys((*named, *configured))),
             agent=agent_socket(say("IdentityAgent")),
             only_files=bool(say("IdentitiesOnly", False)),
+            preferred=say("PubkeyAuthentication", True)
+            and str(say("PreferredAuthentications", "publickey") or "publickey").split(",")[0] == "publickey",
         ),
         own_algorithms=bool(say("HostKeyAlgorithms")),
         config_files=files,

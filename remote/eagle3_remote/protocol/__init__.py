@@ -146,6 +146,8 @@ E_REFUSED = 1
 """The box will not do it; the message is a sentence for a person (what, where, why, what to do)."""
 E_SERVER = 2
 """The SGLang server did not do what it should."""
+NO_RELEASE = 11
+"""Exit status of an agent whose release is not there (any more), also of the script that starts it: the console deploys it then."""
 
 __all__ = [
     "E_INTERNAL",
@@ -157,6 +159,7 @@ __all__ = [
     "E_SERVER",
     "HIDDEN",
     "MAX_LINE_BYTES",
+    "NO_RELEASE",
     "PROTOCOL_VERSION",
     "STARTING",
     "ArraySpec",
