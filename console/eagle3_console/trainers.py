@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -38,8 +39,12 @@ def trainer_lines(manifest: dict[str, Any], dataset: str) -> list[str]:
     lines = ["| trainer | reads | layers as it counts them |", "|---|---|---|"]
     for one in TRAINERS:
         ids = [boundary + one.offset for boundary in manifest["boundaries"]]
-        why_not = _why_not(one, ids, manifest["final"])
-        reads = why_not or (_export(dataset, one.form) if one.form else f"{dataset} as it is, with --on-missing raise")
+        why_not = unable(one, manifest["boundaries"], manifest["final"])
+        reads = (
+            f"cannot be: {why_not}"
+            if why_not
+            else (_export(dataset, one.form) if one.form else f"{dataset} as it is, with --on-missing raise")
+        )
         shown = "" if why_not else f"{one.ids} {' '.join(map(str, ids))}"
         lines.append(f"| {one.name} | {reads} | {shown} |")
     if manifest["final"] == "pre":
@@ -48,12 +53,18 @@ def trainer_lines(manifest: dict[str, Any], dataset: str) -> list[str]:
     return lines
 
 
-def _why_not(one: Trainer, ids: list[int], final: str) -> str:
+def unable(one: Trainer, boundaries: Sequence[int], final: str) -> str:
+    """Why a trainer cannot take a dataset of these boundaries and final state, and what it needs; empty: it can."""
     if one.only_pre and final != "pre":
-        return "cannot be: extract again with --final pre"
-    if one.layers and len(ids) != one.layers:
-        return f"cannot be: needs exactly {one.layers} boundaries"
-    return "cannot be: it has no id for boundary 0" if min(ids) < 0 else ""
+        return "extract again with --final pre"
+    return unable_by_boundaries(one, boundaries)
+
+
+def unable_by_boundaries(one: Trainer, boundaries: Sequence[int]) -> str:
+    """As `unable`, whatever the final state is."""
+    if one.layers and len(boundaries) != one.layers:
+        return f"needs exactly {one.layers} boundaries"
+    return "no id for boundary 0" if min(boundaries) + one.offset < 0 else ""
 
 
 def _export(dataset: str, form: str, *more: str) -> str:

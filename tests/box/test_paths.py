@@ -6,9 +6,12 @@ import gzip
 import json
 import os
 import random
+import shutil
 import socket
 import stat
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +22,7 @@ import pytest
 from eagle3_remote.box import patience
 from eagle3_remote.box.complete import complete
 from eagle3_remote.box.disks import disks, driver, filesystem_of
+from eagle3_remote.box.identity import JOB_ENV
 from eagle3_remote.protocol import Looked, PathList, PathQuery
 from tests.box.client import AgentProcess, agent, until
 
@@ -193,6 +197,7 @@ def test_a_model_that_is_none(box: AgentProcess, user: Path) -> None:
 
 
 def lines(path: Path, lengths: list[int], top: int = 100) -> None:
+    path.parent.mkdir(exist_ok=True)
     rows = [{"input_ids": list(range(top - n, top)), "loss_mask": [1] * n} for n in lengths]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -274,13 +279,14 @@ def test_an_output(box: AgentProcess, user: Path) -> None:
     assert theirs.foreign == "data-00000-of-00001.arrow"
     (user / "made" / ".eagle3").mkdir(parents=True)
     (user / "made" / ".eagle3" / "journal.sqlite3").touch()
-    for name in ("hidden_states", "hidden_states/new", ".eagle3/new"):
+    for name in ("hidden_states", "hidden_states/new", ".eagle3/new", "new", "a/b"):
         inside = box.ask(Looked, "path.look", out=f"~/made/{name}").out
         assert inside is not None
-        assert f"among the files of the dataset {user / 'made'}" in inside.error
-    beside = box.ask(Looked, "path.look", out="~/made/new").out
-    assert beside is not None
-    assert beside.error == ""
+        assert inside.error.startswith(f"it lies inside the dataset {user / 'made'} ")
+    for name in ("made", "made.array/shards/0-of-8", "made-2"):
+        right = box.ask(Looked, "path.look", out=f"~/{name}").out
+        assert right is not None
+        assert right.error == ""
     locked = user / "locked"
     locked.mkdir(mode=stat.S_IRUSR | stat.S_IXUSR)
     mine = box.ask(Looked, "path.look", out="~/locked/new").out
@@ -288,15 +294,72 @@ def test_an_output(box: AgentProcess, user: Path) -> None:
     assert mine.writable is (os.getuid() == 0)
 
 
+def test_an_output_that_shares_a_folder_with_model_or_data(box: AgentProcess, user: Path, model: Path) -> None:
+    lines(user / "in" / "data.jsonl", [5])
+    for name, words in (
+        ("Kimi K2.5/new", f"lies inside the model's folder {model}"),
+        ("in", f"holds the data {user / 'in' / 'data.jsonl'}"),
+        ("", "holds the model"),
+        ("new", ""),
+    ):
+        look = box.ask(Looked, "path.look", out=f"~/{name}", model=str(model), input="~/in/data.jsonl")
+        assert look.out is not None
+        assert words in look.out.error
+        assert bool(look.out.error) == bool(words)
+        assert look.data is None, "its place counts, it is not read"
+
+
+UNFIT: dict[str, str] = {
+    "/no/such/python": "could not be started",
+    "/dev/null": "could not be started",
+    shutil.which("true") or "": "exit code 0",
+    shutil.which("false") or "": "exit code 1",
+}
+
+
+@pytest.mark.parametrize("python", UNFIT)
+def test_a_python_that_cannot_read_says_nothing_of_the_data(box: AgentProcess, user: Path, python: str) -> None:
+    lines(user / "data.jsonl", [5])
+    data = box.ask(Looked, "path.look", data="~/data.jsonl", python=python).data
+    assert data is not None
+    assert (data.error, data.samples) == ("", 0)
+    assert python in data.python_error
+    assert UNFIT[python] in data.python_error
+
+
 def test_a_port_that_is_taken_gives_the_next_one(box: AgentProcess) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = int(holder.getsockname()[1])
-        found = box.ask(Looked, "path.look", port=port).port
-        assert found is not None
-        assert found.free
-        assert port < found.port < port + 50
+        look = box.ask(Looked, "path.look", port=port)
+        assert look.port is not None
+        assert look.port.free
+        assert port < look.port.port < port + 50
+        assert look.asked is not None
+        assert (look.asked.port, look.asked.free, look.asked.job) == (port, False, "")
+        assert look.asked.holder.startswith(f"pid {os.getpid()} (user ")
+    look = box.ask(Looked, "path.look", port=port)
+    assert look.asked is not None
+    assert look.asked == look.port
+    assert look.asked.free
+
+
+def test_a_port_that_a_job_of_ours_holds_is_told_as_such(box: AgentProcess) -> None:
+    listens = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    )
+    env = {**os.environ, JOB_ENV: "server-20261129T000000-abcd"}
+    with subprocess.Popen(
+        [sys.executable, "-c", listens], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        port = int(holder.stdout.readline())
+        asked = box.ask(Looked, "path.look", port=port).asked
+        holder.communicate("\n")
+    assert asked is not None
+    assert (asked.free, asked.job) == (False, "server-20261129T000000-abcd")
+    assert f"pid {holder.pid} " in asked.holder
 
 
 def test_the_box_as_a_whole(box: AgentProcess) -> None:

@@ -27,6 +27,7 @@ from eagle3_console.setup.assess import (
     sizes,
 )
 from eagle3_console.setup.draft import FIELDS, Draft, Seen, from_plan, value_of
+from eagle3_console.trainers import TRAINERS, unable
 from eagle3_remote.extract import space
 from eagle3_remote.protocol import (
     DataLook,
@@ -57,7 +58,12 @@ def facts(gpus: tuple[Gpu, ...] = GPUS, shm_free: int = 504 * 10**9, *pythons: P
     )
 
 
-BOX = Looked(port=PortFact(30000, True), disks=(Disk("/data", "xfs", 17 * 10**11, 44 * 10**11),), driver="570.124.06")
+BOX = Looked(
+    port=PortFact(30000, True),
+    asked=PortFact(30000, True),
+    disks=(Disk("/data", "xfs", 17 * 10**11, 44 * 10**11),),
+    driver="570.124.06",
+)
 MODEL = ModelLook(
     ModelFact(
         "/m/Kimi-K2.5", True, "KimiK25ForConditionalGeneration", 61, 7168, 163840, 262144, "bfloat16", 64, 595 * 10**9
@@ -128,7 +134,8 @@ def test_what_is_typed_wins_and_an_emptied_field_is_the_proposal_again() -> None
     ("name", "text", "words"),
     [
         ("boundaries", "2,x", "whole numbers"),
-        ("boundaries", "3,3", "names one boundary twice"),
+        ("boundaries", "3,3", "names boundary 3 more than once"),
+        ("boundaries", "9,3,7,3,9", "names boundaries 3 and 9 more than once"),
         ("final", "middle", "pre or post"),
         ("tp", "0", "from 1 to 1024"),
         ("port", "70000", "from 1 to 65535"),
@@ -276,6 +283,35 @@ def test_weights_that_are_not_whole() -> None:
     assert "7 of 64 files are missing or cut off: a, b … Finish the download." in said(one, FAIL).replace("…. ", "… ")
 
 
+@pytest.mark.parametrize(
+    ("text", "beyond"), [("2,30,99", "boundary 99 is"), ("99,2,62,70", "boundaries 62, 70 and 99 are")]
+)
+def test_every_boundary_that_the_model_has_not_is_named(text: str, beyond: str) -> None:
+    assert f"layers: {beyond} asked and there are 61 layers." in said(made(DRAFT.typed("boundaries", text)), FAIL)
+
+
+@pytest.mark.parametrize("text", ["59,3,31", "31, 59 3", "3,59,31"])
+def test_another_order_than_the_typed_one_is_said(text: str) -> None:
+    one = made(DRAFT.typed("boundaries", text))
+    assert one.ready
+    assert "in ascending order, as 3,31,59" in said(one, OK)
+    assert "order" not in {found.what for found in made(DRAFT.typed("boundaries", "3, 31,59")).fields["boundaries"]}
+
+
+@pytest.mark.parametrize("text", ["2,30,58", "30,58", "1,2,3,4", "0,30,58", "0,58", "61"])
+def test_the_field_and_the_report_agree_on_who_can_use_the_boundaries(text: str) -> None:
+    """Each trainer that the report leaves out is named at the field with the same reason, and no other one is."""
+    one = made(DRAFT.typed("boundaries", text))
+    assert one.ready, "others can use them"
+    warned = [found for found in one.fields["boundaries"] if found.level == WARN]
+    for trainer in TRAINERS:
+        name, why = trainer.name.partition(";")[0], unable(trainer, one.plan.boundaries, "pre")
+        naming = [found.sentence for found in warned if name in found.sentence]
+        assert len(naming) == bool(why), (trainer, naming)
+        assert all(why in sentence for sentence in naming)
+    assert all(found.cure for found in warned[-1:])
+
+
 def test_few_layers_need_boundaries_by_hand() -> None:
     few = dataclasses.replace(MODEL, fact=dataclasses.replace(MODEL.fact, num_layers=4), boundaries=())
     assert "4 layers are too few" in said(made(model=few), FAIL)
@@ -344,9 +380,40 @@ def test_a_dataset_that_is_continued_gives_its_own_settings_and_takes_less_room(
 
 
 def test_a_port_that_is_taken() -> None:
-    one = made(box=dataclasses.replace(BOX, port=PortFact(30000, False, "pid 7 (user x, y)")))
+    nothing_free = PortFact(30000, False, "pid 7 (user x, y)")
+    one = made(box=Looked(port=nothing_free, asked=nothing_free))
     assert "30000 is taken by pid 7" in said(one, FAIL)
-    assert made(box=dataclasses.replace(BOX, port=PortFact(30002, True))).plan.port == 30002
+    theirs = PortFact(30000, False, "pid 7 (user x, y)")
+    box = Looked(port=PortFact(30002, True), asked=theirs)
+    one = made(box=box)
+    assert (one.plan.port, one.ready) == (30002, True)
+    assert one.proposals["port"].reason == "it is free; 30000 is taken by pid 7 (user x, y)"
+    typed = made(DRAFT.typed("port", "30000"), box=box)
+    assert "30000 is taken by pid 7 (user x, y)." in said(typed, FAIL)
+    assert (at_fault(typed), typed.ready) == ("port", False)
+
+
+def test_a_port_that_our_own_server_holds_is_right() -> None:
+    ours = PortFact(30000, False, "pid 7 (user x, y)", "server-20261129T000000-abcd")
+    one = made(DRAFT.typed("port", "30000"), box=Looked(port=PortFact(30001, True), asked=ours))
+    assert (one.plan.port, one.ready) == (30000, True)
+    assert "30000 is held by our own server" in said(one, OK)
+
+
+@pytest.mark.parametrize(
+    ("typed", "label"),
+    [({"port": "30007"}, "Port"), ({"python": "/new/python"}, "Python"), ({"python": "~/p"}, "Python")],
+)
+def test_what_was_typed_and_not_looked_at_yet_does_not_start(typed: dict[str, str], label: str) -> None:
+    one = made(Draft({**DRAFT.texts, **typed}))
+    assert not one.ready
+    assert next_step(one) == f"One moment: {label} is still being looked at."
+
+
+def test_a_python_below_the_home_is_the_one_that_was_looked_at() -> None:
+    found = PythonFact("/root/venv/bin/python", "--python", "3.11.7", "0.5.9")
+    one = made(DRAFT.typed("python", "~/venv/bin/python"), facts=facts(GPUS, 504 * 10**9, found))
+    assert (one.plan.python, one.ready) == (found.path, True)
 
 
 def test_the_next_step_leads_from_the_first_field_to_the_start() -> None:
@@ -381,6 +448,7 @@ HUGE = dataclasses.replace(MODEL, fact=dataclasses.replace(MODEL.fact, weight_by
         ("out", {}, {"out": dataclasses.replace(OUT, parent_exists=False)}),
         ("out", {"out": "", "tp": "3"}, {}),
         ("python", {"python": "/p"}, {"facts": facts(GPUS, 504 * 10**9, PythonFact("/p", "--python", "3.11.1"))}),
+        ("python", {}, {"data": DataLook("/data/t.jsonl", python_error="it cannot read tables.")}),
         ("boundaries", {"boundaries": "2,x"}, {}),
         ("boundaries", {"boundaries": "2,30,99"}, {}),
         ("boundaries", {}, {"model": FEW}),
@@ -391,7 +459,8 @@ HUGE = dataclasses.replace(MODEL, fact=dataclasses.replace(MODEL.fact, weight_by
         ("tp", {"tp": "16"}, {}),
         ("tp", {}, {"model": HUGE}),
         ("dump_dir", {"dump_dir": "auto"}, {"facts": facts(GPUS, 100 << 20)}),
-        ("port", {}, {"box": dataclasses.replace(BOX, port=PortFact(30000, False, "pid 7"))}),
+        ("port", {}, {"box": Looked(port=PortFact(30000, False, "pid 7"), asked=PortFact(30000, False, "pid 7"))}),
+        ("port", {"port": "30000"}, {"box": Looked(port=PortFact(30001, True), asked=PortFact(30000, False, "pid 7"))}),
         ("server_args", {"server_args": "triton"}, {}),
         ("", {}, {"out": dataclasses.replace(OUT, inodes=10)}),
         ("", {}, {}),

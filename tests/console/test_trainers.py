@@ -33,7 +33,7 @@ def test_what_cannot_be_is_said() -> None:
     post = cells([3, 31, 59], "post")
     assert post["speculators 0.5 and newer"][0] == "cannot be: extract again with --final pre"
     assert "--format specforge" in post["SpecForge 0.2"][0]
-    assert cells([0, 31, 59], "pre")["NVIDIA ModelOpt"] == ("cannot be: it has no id for boundary 0", "")
+    assert cells([0, 31, 59], "pre")["NVIDIA ModelOpt"] == ("cannot be: no id for boundary 0", "")
     assert cells([3, 59], "pre")["SpecForge 0.2"][0] == "cannot be: needs exactly 3 boundaries"
 
 

@@ -170,12 +170,3 @@ def test_looking_while_another_thread_writes_and_another_connection_reads_the_in
         over.set()
     for done in doing:
         done.result()
-
-
-def test_nothing_is_made_among_the_files_of_a_dataset(tmp_path: Path, data: Path) -> None:
-    dataset, _ = journal_of(tmp_path / "out", data)
-    for place in (dataset.states, f"{dataset.states}/new", f"{dataset.ours}/new"):
-        with pytest.raises(ExtractionError, match="among the files of the dataset"):
-            ds.prepare(place)
-    assert not Path(dataset.states, "new").exists()
-    ds.prepare(dataset.root)

@@ -67,7 +67,7 @@ class ScriptedBox:
     async def data(self, path: str, python: str) -> DataLook | None:
         return self._answer(self.seen.data)  # type: ignore[return-value]
 
-    async def out(self, path: str, model: str) -> OutLook | None:
+    async def out(self, path: str, model: str, data: str) -> OutLook | None:
         return self._answer(self.seen.out)  # type: ignore[return-value]
 
     async def measured(self, model: str) -> float:

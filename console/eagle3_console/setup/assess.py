@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from eagle3_console import units
@@ -57,20 +57,23 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
         except ValueError as error:
             wrong[name] = (Finding(FAIL, FIELDS[name].label, str(error)),)
     known = {name: value for name, value in values.items() if value is not None}
-    known |= {name: _absolute(name, seen, str(known[name])) for name in ("model", "data", "out") if name in known}
+    known |= {
+        name: _absolute(name, seen, str(known[name])) for name in ("model", "data", "out", "python") if name in known
+    }
     said = base.said | known.keys()
     blank = {name: getattr(Plan, name) for name in FIELDS}
     plan = dataclasses.replace(
         base, **{**blank, **known}, server_env={**base.server_env, **draft.env}, said=frozenset(said)
     )
-    fields = {**_fields(seen, plan, texts), **wrong}
     box = verdicts.of_box(seen.facts, seen.box, plan) if seen.facts is not None else ()
+    fields = {**_fields(seen, plan, texts, box), **wrong}
     if seen.trouble:
         box = (Finding(FAIL, "box", seen.trouble), *box)
     forecast = _forecast(seen, draft, plan)
     all_findings = [*box, *(one for found in fields.values() for one in found), *forecast]
-    failures = tuple(f"{one.what}: {one.sentence} {one.cure}".strip() for one in all_findings if one.level == FAIL)
-    return Assessment(box, fields, proposals, texts, plan, forecast, failures, _missing(seen, texts))
+    failed = (f"{one.what}: {one.sentence} {one.cure}".strip() for one in all_findings if one.level == FAIL)
+    failures = tuple(dict.fromkeys(failed))  # what is said of the box is said at its field, too
+    return Assessment(box, fields, proposals, texts, plan, forecast, failures, _missing(seen, texts, plan, wrong))
 
 
 def _absolute(name: str, seen: Seen, typed: str) -> str:
@@ -79,17 +82,27 @@ def _absolute(name: str, seen: Seen, typed: str) -> str:
         "model": seen.model.fact.path if seen.model is not None else "",
         "data": seen.data.path if seen.data is not None else "",
         "out": seen.out.path if seen.out is not None else "",
+        "python": _python_named(seen, typed),
     }[name]
     return looked or typed
 
 
-def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str]) -> dict[str, tuple[Finding, ...]]:
-    found: dict[str, tuple[Finding, ...]] = {}
+def _python_named(seen: Seen, typed: str) -> str:
+    """A Python that was typed with ``~``, as the box has it; empty: it is no such one, or was not looked at yet."""
+    pythons = seen.facts.pythons if seen.facts is not None and typed.startswith("~") else ()
+    rest = "/" + typed.partition("/")[2]
+    return next((one.path for one in pythons if one.found_by == "--python" and one.path.endswith(rest)), "")
+
+
+def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str], box: Sequence[Finding]) -> dict[str, tuple[Finding, ...]]:
+    found: dict[str, tuple[Finding, ...]] = {"python": verdicts.of_python(box, seen.data)}
+    layers = None
     if seen.model is not None:
         found["model"] = verdicts.of_model(seen.model, plan)
     if seen.model is not None and not any(one.what == "model" and one.level == FAIL for one in found["model"]):
-        found["boundaries"] = verdicts.of_boundaries(seen.model, plan)
+        layers = seen.model
         found["tp"] = verdicts.of_tp(seen.model, seen.facts, plan)
+    found["boundaries"] = verdicts.of_boundaries(layers, plan, texts["boundaries"])
     if seen.data is not None:
         found["data"] = verdicts.of_data(seen.data, seen.model)
     if seen.out is not None:
@@ -100,13 +113,12 @@ def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str]) -> dict[str, tuple
                     found[name] = (*found.get(name, ()), finding)
         if not texts["out"].startswith(("/", "~")):
             found["out"] += (Finding(OK, "place", f"on the box this is {seen.out.path}"),)
-    port = seen.box.port if seen.box is not None else None
-    if port is not None and port.port == plan.port and not port.free and not port.job:
-        found["port"] = (Finding(FAIL, "Port", f"{port.port} is taken by {port.holder}.", "Choose another one."),)
+    if seen.box is not None:
+        found["port"] = verdicts.of_port(plan.port, seen.box)
     return found
 
 
-def _missing(seen: Seen, texts: Mapping[str, str]) -> tuple[str, ...]:
+def _missing(seen: Seen, texts: Mapping[str, str], plan: Plan, wrong: Collection[str]) -> tuple[str, ...]:
     found = [f"the field {field.label} is empty" for field in ASKED if not texts[field.name]]
     if seen.facts is None and not seen.trouble:
         found.append("the box is still being looked at")
@@ -114,6 +126,12 @@ def _missing(seen: Seen, texts: Mapping[str, str]) -> tuple[str, ...]:
     found += [
         f"{FIELDS[name].label} is still being looked at" for name, look in waits.items() if texts[name] and look is None
     ]
+    if seen.trouble:
+        return tuple(found)
+    if seen.facts is not None and plan.python and all(one.path != plan.python for one in seen.facts.pythons):
+        found.append(f"{FIELDS['python'].label} is still being looked at")
+    if "port" not in wrong and (seen.box is None or verdicts.port_fact(plan.port, seen.box) is None):
+        found.append(f"{FIELDS['port'].label} is still being looked at")
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eagle3_console.plan import Plan
@@ -69,7 +69,7 @@ class Seen:
 
     facts: Facts | None = None
     box: Looked | None = None
-    """Disks, driver, and the first free port."""
+    """Disks, driver, and ports: the one asked for and the first free one."""
     model: ModelLook | None = None
     data: DataLook | None = None
     out: OutLook | None = None
@@ -122,14 +122,30 @@ def value_of(name: str, text: str) -> Any:
 
 def _boundaries(text: str) -> tuple[int, ...]:
     try:
-        values = [int(part) for part in re.split(r"[,\s]+", text) if part]
+        values = as_typed(text)
     except ValueError:
-        values = []
+        values = ()
     if not values or min(values) < 0:
         raise ValueError(f"Boundaries are whole numbers from 0 on with commas between, like 2,30,58, not {text!r}.")
     if len(set(values)) != len(values):
-        raise ValueError(f"{text} names one boundary twice.")
+        twice = sorted({value for value in values if values.count(value) > 1})
+        raise ValueError(f"{text} names {listed(twice)} more than once.")
     return tuple(sorted(values))
+
+
+def listed(values: Sequence[int]) -> str:
+    """``boundary 3``, or ``boundaries 3, 70 and 99``."""
+    *first, last = map(str, values)
+    return f"boundaries {', '.join(first)} and {last}" if first else f"boundary {last}"
+
+
+def as_typed(text: str) -> tuple[int, ...]:
+    """The boundaries in the order of the text.
+
+    Raises:
+        ValueError: there are none in it.
+    """
+    return tuple(int(part) for part in re.split(r"[,\s]+", text) if part)
 
 
 def _whole(text: str, least: int, most: int) -> int:

@@ -175,7 +175,11 @@ def _port(seen: Seen) -> Proposal | None:
     port = seen.box.port if seen.box is not None else None
     if port is None:
         return None
-    return Proposal(str(port.port), "it is free" if port.free else f"taken by {port.holder}: choose another one")
+    if not port.free:
+        return Proposal(str(port.port), f"taken by {port.holder}: choose another one")
+    asked = seen.box.asked if seen.box is not None else None
+    before = f"; {asked.port} is taken by {asked.holder}" if asked is not None and not asked.free else ""
+    return Proposal(str(port.port), f"it is free{before}")
 
 
 def _server_args(seen: Seen) -> Proposal | None:

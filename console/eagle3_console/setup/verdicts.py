@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from eagle3_console import units
 from eagle3_console.judge import FAIL, OK, WARN, Finding, meant
 from eagle3_console.plan import Plan
+from eagle3_console.setup.draft import as_typed, listed
 from eagle3_console.setup.propose import fitting, sizes
-from eagle3_remote.protocol import DataLook, Facts, Gauges, Looked, ModelLook, OutLook
+from eagle3_console.trainers import TRAINERS, unable_by_boundaries
+from eagle3_remote.protocol import DataLook, Facts, Gauges, Looked, ModelLook, OutLook, PortFact
 
 _NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gluster", "beegfs", "fuse.", "9p", "gpfs", "wekafs")
 _SMALL_SHM = 1 << 30
 _BUSY_GPU = 1 << 30
+PYTHON = "Python"
+"""What findings of the Python are about; the label of its field, too."""
 
 
 def of_box(facts: Facts, box: Looked | None, plan: Plan) -> tuple[Finding, ...]:
@@ -47,20 +51,20 @@ def _gpus(facts: Facts, driver: str, plan: Plan) -> Finding:
 def _python(facts: Facts, plan: Plan) -> Finding:
     chosen = next((one for one in facts.pythons if one.path == plan.python), None)
     if chosen is None and plan.python:
-        return Finding(WARN, "Python", f"{plan.python} was not looked at yet.")
+        return Finding(WARN, PYTHON, f"{plan.python} was not looked at yet.")
     if chosen is not None and (chosen.error or not chosen.sglang):
         why = f"cannot be started: {chosen.error}" if chosen.error else "has no SGLang"
-        return Finding(FAIL, "Python", f"{chosen.path} {why}.", "Name the one that has it in the field Python.")
+        return Finding(FAIL, PYTHON, f"{chosen.path} {why}.", "Name the one that has it in the field Python.")
     if chosen is None:
         places = ", ".join(facts.looked_in[:6])
         cure = "Install SGLang there, or type the path of its Python into the field Python."
-        return Finding(FAIL, "Python", f"none with SGLang was found (looked at {places}, …).", cure)
+        return Finding(FAIL, PYTHON, f"none with SGLang was found (looked at {places}, …).", cure)
     if chosen.missing:
         cure = f"On the box: {chosen.path} -m pip install {' '.join(chosen.missing)}"
-        return Finding(FAIL, "Python", f"{chosen.path} lacks {', '.join(chosen.missing)}.", cure)
+        return Finding(FAIL, PYTHON, f"{chosen.path} lacks {', '.join(chosen.missing)}.", cure)
     others = len([one for one in meant(facts) if one is not chosen])
     more = f"; {others} more with SGLang" if others else ""
-    return Finding(OK, "Python", f"SGLang {chosen.sglang}, Python {chosen.version}: {chosen.path}{more}")
+    return Finding(OK, PYTHON, f"SGLang {chosen.sglang}, Python {chosen.version}: {chosen.path}{more}")
 
 
 def _shm(facts: Facts, plan: Plan) -> Finding:
@@ -115,17 +119,38 @@ def of_model(look: ModelLook, plan: Plan) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def of_boundaries(look: ModelLook, plan: Plan) -> tuple[Finding, ...]:
-    """Whether the model has the layers that are asked; nothing to say while they fit."""
-    layers = look.fact.num_layers
-    if not layers:
-        return ()
-    if not look.boundaries and not plan.boundaries:
+def of_boundaries(look: ModelLook | None, plan: Plan, text: str) -> tuple[Finding, ...]:
+    """Whether the model has the layers that are asked, in which order they are taken, and which trainer cannot use them.
+
+    Args:
+        text: the boundaries as they stand in the field.
+    """
+    layers = look.fact.num_layers if look is not None else 0
+    if look is not None and layers and not look.boundaries and not plan.boundaries:
         return (Finding(FAIL, "layers", f"{layers} layers are too few for 2, N//2, N-3.", "Name others, like 1,2,3."),)
-    if plan.boundaries and max(plan.boundaries) > layers:
-        text = f"boundary {max(plan.boundaries)} is asked and there are {layers} layers."
-        return (Finding(FAIL, "layers", text, f"They go from 0 to {layers}."),)
-    return ()
+    if not plan.boundaries:
+        return ()
+    found = []
+    if layers and (beyond := [one for one in plan.boundaries if one > layers]):
+        what = f"{listed(beyond)} {'is' if len(beyond) == 1 else 'are'} asked and there are {layers} layers."
+        found.append(Finding(FAIL, "layers", what, f"They go from 0 to {layers}."))
+    if as_typed(text) != plan.boundaries:
+        order = ",".join(map(str, plan.boundaries))
+        found.append(Finding(OK, "order", f"they are stored in ascending order, as {order}"))
+    return (*found, *_trainers(plan))
+
+
+def _trainers(plan: Plan) -> list[Finding]:
+    """A warning for each reason why some trainers cannot use these boundaries; others can."""
+    reasons: dict[str, list[str]] = {}
+    for one in TRAINERS:
+        if why := unable_by_boundaries(one, plan.boundaries):
+            reasons.setdefault(why, []).append(one.name.partition(";")[0])
+    cure = "Where you train with another one, all is well; else name others, like the proposed ones."
+    return [
+        Finding(WARN, "trainers", f"not for {'; '.join(names)} ({why}).", cure if at == len(reasons) else "")
+        for at, (why, names) in enumerate(reasons.items(), 1)
+    ]
 
 
 def of_tp(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ...]:
@@ -147,8 +172,33 @@ def of_tp(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ..
     return tuple(found)
 
 
+def of_python(box: Sequence[Finding], data: DataLook | None) -> tuple[Finding, ...]:
+    """What is wrong with the Python: as `of_box` found it, else as the look at the data did; nothing to say while it is good."""
+    wrong = tuple(one for one in box if one.what == PYTHON and one.level == FAIL)
+    if wrong or data is None or not data.python_error:
+        return wrong
+    return (Finding(FAIL, PYTHON, data.python_error, "Name the one that has SGLang."),)
+
+
+def of_port(port: int, box: Looked) -> tuple[Finding, ...]:
+    """Whether somebody else holds the port; our own server gives it up when it is started again."""
+    fact = port_fact(port, box)
+    if fact is None or fact.free:
+        return ()
+    if fact.job:
+        return (Finding(OK, "Port", f"{port} is held by our own server, which a start replaces ({fact.job})"),)
+    return (Finding(FAIL, "Port", f"{port} is taken by {fact.holder}.", "End that, or choose another one."),)
+
+
+def port_fact(port: int, box: Looked) -> PortFact | None:
+    """What the box told of this port; `None`: it was not looked at yet."""
+    return next((fact for fact in (box.asked, box.port) if fact is not None and fact.port == port), None)
+
+
 def of_data(look: DataLook, model: ModelLook | None) -> tuple[Finding, ...]:
     """The input, and whether its ids are of this model's vocabulary."""
+    if look.python_error:
+        return (Finding(WARN, "data", "it was not looked at: the Python that would read it cannot.", "See Python."),)
     if look.error:
         return (Finding(FAIL, "data", look.error),)
     if not look.samples:

@@ -52,7 +52,7 @@ class SetupWork:
         return await self._session.doctor(DoctorQuery(python=python))
 
     async def box(self, port: int) -> Looked:
-        """Disks, driver, and the first free port from `port` on."""
+        """Disks, driver, `port`, and the first free one from it on."""
         return await self._look(LookQuery(port=port, disks=True))
 
     async def model(self, path: str) -> ModelLook | None:
@@ -63,9 +63,9 @@ class SetupWork:
         """The input."""
         return (await self._look(LookQuery(data=path, python=python))).data
 
-    async def out(self, path: str, model: str) -> OutLook | None:
-        """The output, compared with the model."""
-        return (await self._look(LookQuery(out=path, model=model))).out
+    async def out(self, path: str, model: str, data: str) -> OutLook | None:
+        """The output, compared with the model and the place of the data."""
+        return (await self._look(LookQuery(out=path, model=model, input=data))).out
 
     async def measured(self, model: str) -> float:
         """Prompt tokens a second that ``server bench`` measured last with this model; 0: never."""
@@ -119,7 +119,7 @@ class SetupWork:
                 python = effective("python", draft, propose(seen, draft))
                 seen = dataclasses.replace(seen, data=await self.data(data, python))
             if out:
-                seen = dataclasses.replace(seen, out=await self.out(out, model))
+                seen = dataclasses.replace(seen, out=await self.out(out, model, data))
         except BoxRefused as error:
             return dataclasses.replace(seen, trouble=str(error))
         return seen

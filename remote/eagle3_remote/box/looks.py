@@ -57,8 +57,9 @@ class Looker:
         return Looked(
             model=model,
             data=self.data(query.data, query.python, query.seconds) if query.data else None,
-            out=self.out(query.out, model, query.seconds) if query.out else None,
+            out=self.out(query.out, model, query.input, query.seconds) if query.out else None,
             port=free_port(query.port) if query.port else None,
+            asked=decode(PortFact, doctor.port_fact(query.port)) if query.port else None,
             disks=disks(min(query.seconds, 2.0)) if query.disks else (),
             driver=driver() if query.disks else "",
         )
@@ -71,8 +72,11 @@ class Looker:
             return ModelLook(ModelFact(path, True, error=str(slow)))
 
     def data(self, path: str, python: str, seconds: float) -> DataLook:
-        """An input, read in a process of its own: with the Python named, where there is one, for the sake of tables."""
-        where = real(path)
+        """An input, read in a process of its own: with the Python named, where there is one, for the sake of tables.
+
+        A Python that cannot do it says nothing of the input: it is told apart.
+        """
+        where, reader = real(path), os.path.expanduser(python) if python else sys.executable
         try:
             return within(
                 seconds + 5.0,
@@ -81,7 +85,7 @@ class Looker:
                     DataLook,
                     shortjobs.run(
                         self._release,
-                        os.path.expanduser(python) if python else sys.executable,
+                        reader,
                         "extract.datalook",
                         where,
                         str(seconds),
@@ -89,13 +93,20 @@ class Looker:
                     ),
                 ),
             )
+        except shortjobs.NotStarted as error:
+            return DataLook(where, python_error=str(error))
+        except shortjobs.Ended as error:
+            # What is wrong with an input is an answer; only a signal (too little memory) can still be its fault.
+            if error.code < 0:
+                return DataLook(where, error=str(error))
+            return DataLook(where, python_error=f"{reader} could not read the data: {error}.")
         except (NoAnswer, Refused) as error:
             return DataLook(where, error=str(error))
 
-    def out(self, path: str, model: ModelLook | None, seconds: float) -> OutLook:
+    def out(self, path: str, model: ModelLook | None, data: str, seconds: float) -> OutLook:
         """Where the dataset is to go."""
         try:
-            return within(seconds, path, lambda: out_look(real(path), model))
+            return within(seconds, path, lambda: out_look(real(path), model, real(data) if data else ""))
         except NoAnswer as slow:
             return OutLook(path, error=str(slow))
 
@@ -191,8 +202,8 @@ def _whole(path: str) -> bool:
 # -- the output -----------------------------------------------------------------------------------------------------------
 
 
-def out_look(path: str, model: ModelLook | None) -> OutLook:
-    """Whether a dataset can go to `path`, how much room there is, and what lies there."""
+def out_look(path: str, model: ModelLook | None, data: str) -> OutLook:
+    """Whether a dataset of `data` can go to `path`, how much room there is, and what lies there."""
     fact = doctor.path_fact(path)
     nearest = path
     while nearest != "/" and not os.path.isdir(nearest):
@@ -211,8 +222,8 @@ def out_look(path: str, model: ModelLook | None) -> OutLook:
         inodes=room.f_favail if room.f_files else None,
         error=fact["error"],
     )
-    if (above := place.among_states(path)) is not None:
-        return dataclasses.replace(look, error=f"it lies among the files of the dataset {above}: choose another folder")
+    if (why := place.misplaced(path, model.fact.path if model is not None else "", data)) is not None:
+        return dataclasses.replace(look, error=f"it {why}")
     if not look.is_dir:
         return look
     try:

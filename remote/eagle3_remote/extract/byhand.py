@@ -88,20 +88,23 @@ def read(argv: Sequence[str]) -> tuple[str, ExtractSpec]:
                 f"{args.output_dir.rstrip('/')}-shard-{shard.index}-of-{shard.count}",
             )
             say(f"Shard {shard} of the input, by {names}: into {args.output_dir}.")
-    dataset = ds.prepare(os.path.abspath(args.output_dir))
-    os.close(ds.take_lock(dataset, dataset.ours))  # refused here, before anything of the other run is overwritten
+    out, data = os.path.abspath(args.output_dir), os.path.abspath(args.prepared_data)
+    ds.check_place(out, args.model, data)
     urls = [url.rstrip("/") for url in args.server_url]
     dumps = [os.path.abspath(one) for one in dumps]
     info, why = serverinfo.ask_info(urls[0])
     if not info:
         raise ExtractionError(f"No SGLang server answers at {urls[0]}: {why}. Start it first.", EXIT_SERVER)
+    model = os.path.abspath(args.model or str(info["model_path"]))
+    dataset = ds.prepare(out, model, data)
+    os.close(ds.take_lock(dataset, dataset.ours))  # refused here, before anything of the other run is overwritten
     marker = None if args.boundaries and args.final else _learn(urls[0], dumps[0])
     spec = ExtractSpec(
-        data=os.path.abspath(args.prepared_data),
+        data=data,
         out=dataset.root,
         server_url=urls[0],
         dump_dir=dumps[0],
-        model=os.path.abspath(args.model or str(info["model_path"])),
+        model=model,
         boundaries=_boundaries(args.boundaries, marker),
         final=args.final or (marker.final if marker else "pre"),
         max_seq_len=args.max_seq_len,

@@ -113,9 +113,7 @@ def look(path: str, seconds: float) -> DataLook:
     except ExtractionError as error:
         return DataLook(path, error=str(error))
     except ImportError as error:
-        return DataLook(
-            path, error=f"a table is read with the Python that has SGLang, and {sys.executable} cannot: {error}"
-        )
+        return DataLook(path, python_error=f"{sys.executable} cannot read tables: {error}.")
     except (OSError, ValueError, EOFError, zlib.error) as error:
         return DataLook(path, error=f"it cannot be read: {error}")
     seen = reading.seen

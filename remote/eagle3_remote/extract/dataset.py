@@ -76,24 +76,40 @@ class Settled:
     """Half files removed."""
 
 
-def prepare(root: str) -> Dataset:
-    """Make the directories.
+def check_place(root: str, model: str = "", data: str = "") -> None:
+    """Refuse a place where no dataset can be; nothing is made.
+
+    Args:
+        root: absolute.
+        model: the model's folder; empty: not known.
+        data: the input; empty: not known.
 
     Raises:
-        ExtractionError: the parent is missing, it cannot be written, or somebody else's data lie there.
+        ExtractionError: the parent is missing, somebody else's data lie there, or it is among the files of another
+            dataset, of the model or of the data.
     """
-    root = os.path.abspath(root)
-    dataset, parent = Dataset(root), os.path.dirname(root)
+    parent = os.path.dirname(root)
     if not os.path.isdir(parent):
         raise ExtractionError(
             f"The output's parent directory {parent} does not exist: make it or choose another --out."
         )
-    if (above := place.among_states(root)) is not None:
-        raise ExtractionError(f"{root} lies among the files of the dataset {above}: choose another output directory.")
+    if (why := place.misplaced(root, model, data)) is not None:
+        raise ExtractionError(f"The output {root} {why}.")
     if os.path.isdir(root) and (name := place.foreign(root)) is not None:
         raise ExtractionError(
             f"{root} holds {name}, which no extraction of ours wrote: choose another output directory."
         )
+
+
+def prepare(root: str, model: str = "", data: str = "") -> Dataset:
+    """Make the directories.
+
+    Raises:
+        ExtractionError: as `check_place`, or it cannot be written.
+    """
+    root = os.path.abspath(root)
+    check_place(root, model, data)
+    dataset = Dataset(root)
     try:
         for path in (root, dataset.ours, dataset.states):
             os.makedirs(path, exist_ok=True)

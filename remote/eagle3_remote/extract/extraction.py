@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eagle3_remote.extract import control, rates
+from eagle3_remote.extract import control, place, rates
 from eagle3_remote.job import jobs, shortjobs, stopping
 from eagle3_remote.job.programs import Programs
 from eagle3_remote.job.secretfile import Secrets
@@ -270,6 +270,8 @@ def _check_paths(spec: ExtractSpec) -> None:
         raise Refused(f"The parent of the output directory, {parent}, does not exist: make it first.")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise Refused(f"{parent} may not be written by this user: name another output directory.")
+    if (why := place.misplaced(spec.out, spec.model, spec.data)) is not None:
+        raise Refused(f"The output {spec.out} {why}.")
 
 
 def _absolute(path: str) -> str:

@@ -27,6 +27,7 @@ from eagle3_remote.extract.journal import Journal, open_readonly
 from eagle3_remote.extract.linking import WAYS, Stopped, give_up, link_all, note_links
 from eagle3_remote.extract.order import place
 from eagle3_remote.extract.parts import Part, check, open_part
+from eagle3_remote.extract.place import misplaced
 from eagle3_remote.job import work
 from eagle3_remote.job.work import Progress
 from eagle3_remote.protocol import MergeSpec, WorkState, decode
@@ -113,6 +114,8 @@ def _prepare(out: ds.Dataset, parts: list[Part], by: str) -> None:
         raise ExtractionError(
             f"The output's parent directory {os.path.dirname(out.root)} does not exist: make it first."
         )
+    if (why := misplaced(out.root)) is not None:
+        raise ExtractionError(f"The output {out.root} {why}.")
     os.makedirs(out.ours, exist_ok=True)
     ds.write_json(_note(out), asked)
     os.makedirs(out.states, exist_ok=True)

@@ -10,6 +10,7 @@ HIDDEN = ".eagle3"
 STATES = "hidden_states"
 JOURNAL = f"{HIDDEN}/journal.sqlite3"
 LOCK = f"{HIDDEN}/lock"
+MANIFEST = f"{HIDDEN}/manifest.json"
 
 
 def foreign(root: str) -> str | None:
@@ -23,14 +24,41 @@ def foreign(root: str) -> str | None:
     return None
 
 
-def among_states(root: str) -> str | None:
-    """The dataset among whose states or own files a directory lies or would lie: nothing else may be made there."""
-    folder = os.path.abspath(root)
+def dataset_above(root: str) -> str | None:
+    """The dataset of ours in whose folder a directory lies or would lie, however deep; symbolic links are followed."""
+    folder = os.path.realpath(root)
     while (above := os.path.dirname(folder)) != folder:
-        name = os.path.basename(folder)
-        if name in (STATES, HIDDEN) and os.path.exists(os.path.join(above, JOURNAL)):
+        if any(os.path.exists(os.path.join(above, name)) for name in (JOURNAL, MANIFEST)):
             return above
         folder = above
+    return None
+
+
+def misplaced(out: str, model: str = "", data: str = "") -> str | None:
+    """Why no dataset may lie at `out` and what to do, as the rest of a sentence that begins with `out`; `None`: it may.
+
+    Args:
+        model: the model's folder; empty: not known.
+        data: the input, a file or a folder; empty: not known.
+    """
+    if (above := dataset_above(out)) is not None:
+        return (
+            f"lies inside the dataset {above} and would be copied, moved and removed with it: "
+            "choose a folder outside of it"
+        )
+    here = os.path.realpath(out)
+    for what, path in (("model", model), ("data", data)):
+        if not path or not os.path.exists(path):
+            continue
+        there = os.path.realpath(path)
+        shared = os.path.commonpath((here, there))
+        if shared not in (here, there):
+            continue
+        if here == there:
+            where = f"is where the {what} itself lies"
+        else:
+            where = f"holds the {what} {path}" if shared == here else f"lies inside the {what}'s folder {path}"
+        return f"{where}, and a dataset needs a folder of its own: choose another one"
     return None
 
 

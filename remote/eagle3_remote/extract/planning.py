@@ -214,6 +214,7 @@ async def make(spec: ExtractSpec) -> PlanReport:
         ExtractionError: the extraction would not start for another reason than space.
     """
     check_spec(spec)
+    ds.check_place(spec.out, spec.model, spec.data)
     dataset = ds.Dataset(spec.out)
     clients = [Client(url, extra_key=spec.extra_key) for url in urls(spec)]
     try:

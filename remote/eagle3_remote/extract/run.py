@@ -67,7 +67,7 @@ async def _extract(run_dir: str, spec: ExtractSpec, reporter: Reporter, tuning: 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.ask)
     check_spec(spec)
-    dataset = ds.prepare(spec.out)
+    dataset = ds.prepare(spec.out, spec.model, spec.data)
     lock = ds.take_lock(dataset, run_dir)
     clients = [Client(url, extra_key=spec.extra_key) for url in urls(spec)]
     try:

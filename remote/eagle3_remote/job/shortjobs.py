@@ -16,6 +16,18 @@ from eagle3_remote.job import jobs
 from eagle3_remote.rpc import Refused
 
 
+class NotStarted(Refused):
+    """The Python named could not be started."""
+
+
+class Ended(Refused):
+    """It ended without an answer. `code` is its exit code, negative: the signal that ended it."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 def python_of(home: Path, job: jobs.Job | None = None, asked: str = "") -> str:
     """The Python with torch: the one asked for, else that of `job`, else of the newest extraction or server.
 
@@ -54,7 +66,9 @@ def run(
         env: variables on top of our own; what nobody else shall see belongs here, not among the arguments.
 
     Raises:
-        Refused: it could not be started, took too long, or failed; the text carries its last word.
+        NotStarted: it could not be started.
+        Ended: it failed; the text carries its last word.
+        Refused: it took too long.
     """
     code = jobs.code_of(release, module, "from eagle3_remote.job.lifeline import hold_on; hold_on(); ")
     end, held = os.pipe()  # its other end is closed when this process ends, however that happens
@@ -73,7 +87,7 @@ def run(
             f"{module} of {arguments[0]} did not end in {late.timeout:g} s: the disk is slow or busy."
         ) from None
     except OSError as error:
-        raise Refused(f"{python} could not be started for {module}: {error.strerror}.") from error
+        raise NotStarted(f"{python} could not be started for {module}: {error.strerror}.") from error
     finally:
         os.close(end)
         os.close(held)
@@ -85,4 +99,4 @@ def run(
         if isinstance(value, dict):
             return value
     last = (done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it said nothing"])[-1]
-    raise Refused(f"{module} of {arguments[0]} ended with exit code {done.returncode}: {last}")
+    raise Ended(f"{module} of {arguments[0]} ended with exit code {done.returncode}: {last}", done.returncode)

@@ -56,8 +56,10 @@ class LookQuery:
     out: str = ""
     python: str = ""
     """The Python that has SGLang: tables (Arrow, Parquet) are read with it."""
+    input: str = ""
+    """The data that are to go to `out`: where they lie counts, they are not read."""
     port: int = 0
-    """The first free port from here on is looked for."""
+    """Looked at, and the first free port from here on is looked for."""
     disks: bool = False
     seconds: float = 10.0
     """For each of them."""
@@ -114,6 +116,8 @@ class DataLook:
     lengths: tuple[int, ...] = ()
     """Tokens of some of those that were seen, at most `MOST_LENGTHS`: what a cut would leave can be told from them."""
     error: str = ""
+    python_error: str = ""
+    """Why the Python that was named could not read it: what lies there is not known then."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,6 +179,9 @@ class Looked:
     data: DataLook | None = None
     out: OutLook | None = None
     port: PortFact | None = None
+    """The first free port; the one that was asked for, where there is none."""
+    asked: PortFact | None = None
+    """The port that was asked for."""
     disks: tuple[Disk, ...] = ()
     driver: str = ""
     """Version of the NVIDIA driver; empty: none is loaded."""

@@ -12,7 +12,7 @@ from eagle3_console.errors import AgentSilent, ConsoleError
 from eagle3_console.link.errors import LinkError
 from eagle3_console.plan import Plan
 from eagle3_console.setup.assess import Assessment
-from eagle3_console.setup.draft import Draft, Seen
+from eagle3_console.setup.draft import Draft, Seen, value_of
 from eagle3_console.setup.propose import effective, propose
 from eagle3_console.ui.setup.seam import SetupBox
 from eagle3_remote.protocol import LaunchPlan, SmokeRate
@@ -27,7 +27,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "box": ("port",),
     "model": ("model",),
     "data": ("data", "python"),
-    "out": ("out", "model"),
+    "out": ("out", "model", "data"),
 }
 """Question -> the fields that it hangs on."""
 
@@ -152,13 +152,20 @@ class Asking:
             case "facts":
                 return await self._box.facts(texts[0])
             case "box":
-                return await self._box.box(int(texts[0]) if texts[0].isdigit() else self._first_port)
+                return await self._box.box(self._port(texts[0]))
             case "model":
                 return await self._box.model(texts[0])
             case "data":
                 return await self._box.data(texts[0], texts[1])
             case _:
-                return await self._box.out(texts[0], texts[1])
+                return await self._box.out(*texts)
+
+    def _port(self, text: str) -> int:
+        """The one typed, where it is one."""
+        try:
+            return int(value_of("port", text))
+        except ValueError:
+            return self._first_port
 
     async def _line(self, plan: Plan) -> None:
         # The box loads SGLang for each, and does so to the end: one at a time, and of what was typed meanwhile the last.

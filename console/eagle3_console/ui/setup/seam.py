@@ -22,7 +22,7 @@ class SetupBox(Protocol):
         """What the doctor sees of the box itself."""
 
     async def box(self, port: int) -> Looked:
-        """Disks, driver, and the first free port from `port` on."""
+        """Disks, driver, `port`, and the first free one from it on."""
 
     async def model(self, path: str) -> ModelLook | None:
         """The model's folder."""
@@ -30,8 +30,8 @@ class SetupBox(Protocol):
     async def data(self, path: str, python: str) -> DataLook | None:
         """The input."""
 
-    async def out(self, path: str, model: str) -> OutLook | None:
-        """The output, compared with the model."""
+    async def out(self, path: str, model: str, data: str) -> OutLook | None:
+        """The output, compared with the model and the place of the data."""
 
     async def measured(self, model: str) -> float:
         """Prompt tokens a second that were measured with this model; 0: never."""
