@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eagle3_console.link.errors import LoginRefused
 from tests.link.asks import Person
 from tests.link.conftest import options_for
 from tests.link.logins import PASSPHRASE, add, agent, locked_copy, whoami
@@ -67,6 +68,19 @@ async def test_a_login_begins_with_a_key_that_bothers_nobody(tmp_path: Path, kin
             await whoami(box.address, options_for(box, identity_files=keys, config_files=(config,)), person) == "root"
         )
         assert ways(box) == tried
+
+
+async def test_a_box_that_has_enough_of_us_with_the_first_key_is_dialled_again(tmp_path: Path) -> None:
+    """It would have let the person in with a password, which is asked for once the box was asked how."""
+    with ordinary_user(password="right horse") as account, running_sshd("root", tmp_path / "other") as other:
+        config = "PasswordAuthentication yes\nMaxAuthTries 1\nLogLevel DEBUG\nPubkeyAuthentication no"
+        with running_sshd(account.name, tmp_path / "box", config) as box:
+            person = Person(passwords=["right horse"])
+            assert await whoami(box.address, options_for(box, identity_files=(other.identity_file,)), person)
+            assert ways(box) == ["publickey", "none", "password"]
+            assert box.log.read_text(errors="replace").count("Too many authentication failures") == 1
+            with pytest.raises(LoginRefused):
+                await whoami(box.address, options_for(box, identity_files=(other.identity_file,)), Person())
 
 
 async def test_a_box_that_lets_people_in_without_a_key(tmp_path: Path) -> None:

@@ -119,8 +119,9 @@ class _Dialler:
         )
         check = HostKeyCheck(route.known_hosts, route.alias, self._options.host_key if final else "")
         refused: set[str] = set()
+        sources = route.keys
         while True:
-            keys = KeyRing(route.keys, self._prompter)
+            keys = KeyRing(sources, self._prompter)
             login = Login(f"{route.user}@{route.host}", check, keys, self._prompter, self._password if final else None)
             proxy = None
             async with contextlib.AsyncExitStack() as undo:
@@ -132,7 +133,10 @@ class _Dialler:
                     algorithms = _algorithms(route, check, refused)
                     connection = await self._once(target, route, via, proxy, login, algorithms)
                 except (OSError, ValueError, asyncssh.Error) as error:
-                    if not await self._settle(base, route, check, refused):
+                    if isinstance(error, asyncssh.DisconnectError) and login.showed_key and sources.preferred:
+                        # It may have had enough of us with that key (MaxAuthTries): ask first how to log in.
+                        sources = dataclasses.replace(sources, preferred=False)
+                    elif not await self._settle(base, route, check, refused):
                         said = await proxy.said() if proxy else ""
                         raise translate(error, login.attempt(base, proxy_said=said)) from error
                 else:

@@ -89,7 +89,8 @@ class Login(asyncssh.SSHClient):
         self.signs_unasked = False
         self.asks_first = True
         """See `unasked`."""
-        self._key_first = False
+        self._key_first: bool | None = None
+        """Whether a key was shown before the box was asked anything; `None`: nothing was yet."""
         self._box_since: float | None = None
         """Since when nobody but the box is waited for; `None`: a person, a phone or an agent may be."""
         self._box_said = ""
@@ -149,8 +150,13 @@ class Login(asyncssh.SSHClient):
 
     async def key_first(self) -> bool:
         """Whether the login begins with a key; once."""
-        begins, self._key_first = not self._key_first, True
-        return begins and await self._keys.first_is_open()
+        self._key_first = self._key_first is None and await self._keys.first_is_open()
+        return self._key_first
+
+    @property
+    def showed_key(self) -> bool:
+        """Whether the login began with a key, and the box was asked nothing since."""
+        return bool(self._key_first)
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
         if not self.asks_first:
