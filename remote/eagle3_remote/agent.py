@@ -129,7 +129,7 @@ class Agent:
         self._foreign = ForeignCalls(home)
         self._merge = MergeControl(home, release)
         self._array = ArrayControl(home, release)
-        self._looker = Looker(release)
+        self._looker = Looker(home, release)
         self._lease = Lease(home)
         self._console = Console()
         self._take_over = False

@@ -10,7 +10,6 @@ import shutil
 import socket
 import stat
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,9 +21,10 @@ import pytest
 from eagle3_remote.box import patience
 from eagle3_remote.box.complete import complete
 from eagle3_remote.box.disks import disks, driver, filesystem_of
-from eagle3_remote.box.identity import JOB_ENV
+from eagle3_remote.job import jobs, stopping
 from eagle3_remote.protocol import Looked, PathList, PathQuery
 from tests.box.client import AgentProcess, agent, until
+from tests.patch.servers import free_port
 
 ODD = ("-rf", "with space", "ünïcode é", "tab\there", "quote'\"$(x)", "[bold]x[b]")
 
@@ -345,21 +345,27 @@ def test_a_port_that_is_taken_gives_the_next_one(box: AgentProcess) -> None:
     assert look.asked.free
 
 
-def test_a_port_that_a_job_of_ours_holds_is_told_as_such(box: AgentProcess) -> None:
-    listens = (
-        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
-    )
-    env = {**os.environ, JOB_ENV: "server-20261129T000000-abcd"}
-    with subprocess.Popen(
-        [sys.executable, "-c", listens], env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as holder:
-        assert holder.stdout is not None
-        port = int(holder.stdout.readline())
+LISTENS = (
+    "import socket, time; s = socket.create_server(('127.0.0.1', {port})); print('up', flush=True); time.sleep(600)"
+)
+
+
+@pytest.mark.parametrize("whose", ["ours", "of another box folder"])
+def test_a_port_that_a_server_of_ours_holds_is_told_as_such(
+    box: AgentProcess, home: Path, release: Path, tmp_path: Path, whose: str
+) -> None:
+    """A stand-in for the server: all that counts is which job holds the port."""
+    where, port = home if whose == "ours" else tmp_path / "neighbour", free_port()
+    line = [sys.executable, "-u", "-c", LISTENS.format(port=port)]
+    job = jobs.start(where, release, jobs.new_id("server"), line, {}, {"model": "m", "python": "p", "port": port})
+    try:
+        until(lambda: "up" in job.log_path.read_text())
         asked = box.ask(Looked, "path.look", port=port).asked
-        holder.communicate("\n")
+    finally:
+        stopping.stop(job)
     assert asked is not None
-    assert (asked.free, asked.job) == (False, "server-20261129T000000-abcd")
-    assert f"pid {holder.pid} " in asked.holder
+    assert (asked.free, asked.job) == (False, job.id if whose == "ours" else "")
+    assert f"'127.0.0.1', {port}" in asked.holder
 
 
 def test_the_box_as_a_whole(box: AgentProcess) -> None:

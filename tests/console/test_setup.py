@@ -395,9 +395,11 @@ def test_a_port_that_is_taken() -> None:
 
 def test_a_port_that_our_own_server_holds_is_right() -> None:
     ours = PortFact(30000, False, "pid 7 (user x, y)", "server-20261129T000000-abcd")
-    one = made(DRAFT.typed("port", "30000"), box=Looked(port=PortFact(30001, True), asked=ours))
-    assert (one.plan.port, one.ready) == (30000, True)
-    assert "30000 is held by our own server" in said(one, OK)
+    for draft in (DRAFT, DRAFT.typed("port", "30000")):
+        one = made(draft, box=Looked(port=PortFact(30001, True), asked=ours))
+        assert (one.plan.port, one.ready) == (30000, True)
+        assert one.proposals["port"].reason.startswith("our own server has it")
+        assert "30000 is held by our own server" in said(one, OK)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from eagle3_console.errors import ConsoleError
+from eagle3_console.errors import BoxRefused, ConsoleError
 from eagle3_console.events import Event
 from eagle3_console.plan import Plan
 from eagle3_console.setup.draft import Seen
@@ -43,6 +43,8 @@ class ScriptedBox:
         self.host = host
         self.names = NAMES
         self.fault: ConsoleError | None = None
+        self.refusal = ""
+        """Why the box would not start such a server."""
         self.saved: list[tuple[str, Plan, bool]] = []
 
     def _answer(self, value: object) -> object:
@@ -77,6 +79,8 @@ class ScriptedBox:
         return self.seen.smoke
 
     async def launch(self, plan: Plan) -> LaunchPlan:
+        if self.refusal:
+            raise BoxRefused(self.refusal)
         argv = (plan.python, "-m", "sglang.launch_server", "--model-path", plan.model, "--disable-radix-cache")
         return LaunchPlan(argv, {"EAGLE3_BOUNDARIES": "2,30,58"}, "0.5.9", ("--disable-radix-cache: [it] must be",))
 

@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -22,9 +23,9 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup import asking
 from eagle3_console.ui.setup.fields import PathField
 from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
-from eagle3_remote.protocol import PathEntry, SmokeRate
+from eagle3_remote.protocol import DataLook, Looked, PathEntry, PortFact, PythonFact, SmokeRate
 from tests.console.homes import make_user
-from tests.console.test_setup import SEEN
+from tests.console.test_setup import OUT, SEEN, facts
 from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
 from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
 from tests.ui.test_keys import appears, text_of
@@ -276,6 +277,44 @@ async def test_a_link_that_is_lost_is_told_and_asked_again(monkeypatch: pytest.M
         controller.setup_box.fault = None
         await appears(pilot, "8 × NVIDIA H200")
         assert "is gone" not in text_of(app)
+
+
+TAKEN = Looked(port=PortFact(30001, True), asked=PortFact(30000, False, "pid 7 (user x, y)"))
+INSIDE = dataclasses.replace(OUT, error="it lies inside the dataset /data/old")
+
+
+@pytest.mark.parametrize(
+    ("plan", "seen", "refusal", "at"),
+    [
+        ({"port": 30000, "said": frozenset({"port"})}, {"box": TAKEN}, "", "port"),
+        ({"python": "/p"}, {"data": DataLook("/data/t.jsonl", python_error="/p could not be started.")}, "", "python"),
+        ({}, {"out": INSIDE}, "", "out"),
+        ({}, {}, "Port 30000 is taken by pid 7 (user x, y): choose another port.", ""),
+    ],
+    ids=["port", "python", "output", "the server's own plan"],
+)
+async def test_what_is_refused_is_not_started(
+    plan: dict[str, Any], seen: dict[str, Any], refusal: str, at: str
+) -> None:
+    """The key leads to what is at fault and says it; nothing is saved, nothing is run."""
+    known = facts()
+    known = dataclasses.replace(known, pythons=(*known.pythons, PythonFact("/p", "--python", "3.11.7", "0.5.9")))
+    app, controller = setup(
+        plan=dataclasses.replace(CHOSEN, **plan), seen=dataclasses.replace(SEEN, facts=known, **seen)
+    )
+    controller.setup_box.refusal = refusal
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await until(pilot, lambda: not screen_of(pilot).made.missing)
+        await until(pilot, lambda: bool(screen_of(pilot).made.failures) or bool(screen_of(pilot)._asking.launch_fault))
+        await pilot.press("ctrl+r")
+        await pilot.pause(0.1)
+        if at:
+            assert app.focused is screen_of(pilot).query_one(f"#input-{at}")
+        assert [one.title for one in app._notifications] == ["not saved"]
+        assert (controller.setup_box.saved, controller.calls) == ([], [])
 
 
 async def test_a_running_server_says_what_waits_for_its_restart() -> None:

@@ -175,9 +175,11 @@ def _port(seen: Seen) -> Proposal | None:
     port = seen.box.port if seen.box is not None else None
     if port is None:
         return None
+    asked = seen.box.asked if seen.box is not None else None
+    if asked is not None and asked.job:
+        return Proposal(str(asked.port), "our own server has it, which a start replaces")
     if not port.free:
         return Proposal(str(port.port), f"taken by {port.holder}: choose another one")
-    asked = seen.box.asked if seen.box is not None else None
     before = f"; {asked.port} is taken by {asked.holder}" if asked is not None and not asked.free else ""
     return Proposal(str(port.port), f"it is free{before}")
 

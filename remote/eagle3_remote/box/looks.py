@@ -21,7 +21,7 @@ from eagle3_remote.box.patience import NoAnswer, within
 from eagle3_remote.extract import facts, place
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.files import locked, read_json
-from eagle3_remote.job import shortjobs
+from eagle3_remote.job import jobs, shortjobs
 from eagle3_remote.protocol import (
     DataLook,
     DatasetLook,
@@ -45,10 +45,12 @@ class Looker:
     """Answers a `LookQuery`.
 
     Args:
+        home: the box folder: servers that were started from another one are not ours.
         release: the folder that holds ``eagle3_remote``.
     """
 
-    def __init__(self, release: Path) -> None:
+    def __init__(self, home: Path, release: Path) -> None:
+        self._home = home
         self._release = release
 
     def look(self, query: LookQuery) -> Looked:
@@ -59,7 +61,7 @@ class Looker:
             data=self.data(query.data, query.python, query.seconds) if query.data else None,
             out=self.out(query.out, model, query.input, query.seconds) if query.out else None,
             port=free_port(query.port) if query.port else None,
-            asked=decode(PortFact, doctor.port_fact(query.port)) if query.port else None,
+            asked=self._port(query.port) if query.port else None,
             disks=disks(min(query.seconds, 2.0)) if query.disks else (),
             driver=driver() if query.disks else "",
         )
@@ -102,6 +104,12 @@ class Looker:
             return DataLook(where, python_error=f"{reader} could not read the data: {error}.")
         except (NoAnswer, Refused) as error:
             return DataLook(where, error=str(error))
+
+    def _port(self, port: int) -> PortFact:
+        """A port as it is; whose holder is no server of this box folder's, is somebody else's."""
+        fact = decode(PortFact, doctor.port_fact(port))
+        ours = {job.id for job in jobs.everything(self._home, "server")} if fact.job else ()
+        return fact if fact.job in ours else dataclasses.replace(fact, job="")
 
     def out(self, path: str, model: ModelLook | None, data: str, seconds: float) -> OutLook:
         """Where the dataset is to go."""

@@ -191,7 +191,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
 
     def action_save(self, start: bool) -> None:
         """Keep it as a profile of this host, where all is known and nothing stands against it."""
-        if not self.made.ready:
+        if not self.made.ready or (start and self._asking.launch_fault):
             self._point_at_fault()
             return
         name = self.query_one("#setup-name", FieldInput).value.strip()
@@ -213,7 +213,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
     def _point_at_fault(self) -> None:
         if name := at_fault(self.made):
             self.query_one(f"#input-{name}").focus()
-        self.notify(next_step(self.made), title="not saved", severity="warning", markup=False)
+        self.notify(self._next(self.made), title="not saved", severity="warning", markup=False)
 
     def _answered(self) -> None:
         """Something was typed, or the box has told something."""
