@@ -259,7 +259,9 @@ def test_the_forecast_follows_samples_boundaries_and_dtype() -> None:
 
 
 def test_time_as_it_was_measured_here() -> None:
-    assert "the rate is not known yet: 'extract plan' measures it" in said(made(), OK)
+    assert "'eagle3-console extract plan HOST' on this machine measures it" in said(made(), OK)
+    named = assess(DRAFT, SEEN, host="root@h -x")
+    assert "'eagle3-console extract plan 'root@h -x'' on this machine" in said(named, OK)
     smoke = SmokeRate(32, 10_000.0)
     assert "about 28 m 50 s at 10,000 tokens/s, by the 32 samples" in said(made(smoke=smoke), OK)
     assert "as 'server bench' measured" not in said(made(prefill_tps=20_000.0, smoke=smoke), OK), "the whole way counts"
@@ -489,6 +491,14 @@ def test_a_relative_output_says_where_it_lies(typed: str, shown: bool) -> None:
     one = made(DRAFT.typed("out", typed), out=out)
     assert ("this is /root/hidden" in said(one, OK)) is shown
     assert one.plan.out == "/root/hidden"
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS.values() if field.path])
+@pytest.mark.parametrize(("typed", "read"), [("/a/b/", "/a/b"), ("/a/b// ", "/a/b"), ("/", "/"), ("~/", "~")])
+def test_a_path_with_a_slash_at_its_end_is_the_path(name: str, typed: str, read: str) -> None:
+    assert Draft().typed(name, typed).texts == {name: read}
+    assert from_plan(dataclasses.replace(Plan(), **{name: typed})).texts == {name: read}  # type: ignore[arg-type]
+    assert Draft().typed("server_args", "--x /a/").texts == {"server_args": "--x /a/"}
 
 
 def test_what_a_running_server_keeps_until_its_restart() -> None:

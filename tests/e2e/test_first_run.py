@@ -14,7 +14,9 @@ from eagle3_console.demo.testbed import install
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.store import load
 from eagle3_console.ui.app import ConsoleApp
-from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
+from eagle3_console.ui.setup.fields import PathField
+from eagle3_console.ui.setup.report import ReportScreen
+from eagle3_console.ui.setup.screen import SetupScreen
 from eagle3_remote.protocol import Phase
 from tests.e2e.conftest import free_port
 from tests.e2e.test_screen import SAMPLES, prepared, session, until
@@ -38,6 +40,9 @@ async def test_a_first_run_by_keyboard(
             def field(name: str) -> str:
                 return screen().query_one(f"#input-{name}", Input).value
 
+            def completes(name: str) -> bool:
+                return screen().query_one(f"#field-{name}", PathField).completes
+
             async def go_to(name: str) -> None:
                 """With enter, as a person goes through the fields."""
                 for _ in range(20):
@@ -49,11 +54,15 @@ async def test_a_first_run_by_keyboard(
 
             await until(pilot, lambda: isinstance(app.screen, SetupScreen))
             await until(pilot, lambda: bool(screen().made.box))
-            await pilot.press(*str(model)[:-2], "tab")
+            await pilot.press(*str(model)[:-2])
+            await until(pilot, lambda: completes("model"))
+            await pilot.press("tab")
             await until(pilot, lambda: field("model") == f"{model}/")
             await until(pilot, lambda: "weights" in {one.what for one in screen().made.fields.get("model", ())})
             await go_to("data")
-            await pilot.press(*known.data[:-4], "tab")
+            await pilot.press(*known.data[:-4])
+            await until(pilot, lambda: completes("data"))
+            await pilot.press("tab")
             await until(pilot, lambda: field("data") == known.data)
             await go_to("out")
             await pilot.press(*known.out)

@@ -14,7 +14,7 @@ from eagle3_console.events import Connection, ConnectionChanged, SnapshotArrived
 from eagle3_console.keys import KEYS
 from eagle3_console.settings import Settings
 from eagle3_console.ui.app import ConsoleApp
-from eagle3_console.ui.setup.screen import ReportScreen
+from eagle3_console.ui.setup.report import ReportScreen
 from eagle3_console.ui.widgets.dialog import AskDialog
 from eagle3_console.ui.widgets.help import HelpScreen
 from eagle3_console.ui.widgets.report_dialog import ReportDialog

@@ -22,10 +22,11 @@ from eagle3_console.profiles import hosts
 from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup import asking
 from eagle3_console.ui.setup.fields import PathField
-from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
+from eagle3_console.ui.setup.report import ReportScreen
+from eagle3_console.ui.setup.screen import SetupScreen
 from eagle3_remote.protocol import DataLook, Looked, PathEntry, PortFact, PythonFact, SmokeRate
 from tests.console.homes import make_user
-from tests.console.test_setup import OUT, SEEN, facts
+from tests.console.test_setup import DATA, OUT, SEEN, facts
 from tests.ui.scenes import LIVE, READY, RUNNING, arrived, console
 from tests.ui.setup_scenes import CHOSEN, NOTHING_RAN, setup
 from tests.ui.test_keys import appears, text_of
@@ -49,6 +50,11 @@ def screen_of(pilot: Pilot[None]) -> SetupScreen:
 
 def field(pilot: Pilot[None], name: str) -> PathField:
     return screen_of(pilot).query_one(f"#field-{name}", PathField)
+
+
+async def named(pilot: Pilot[None], name: str) -> None:
+    """Until the box has told how what stands in a path field goes on."""
+    await until(pilot, lambda: field(pilot, name).completes, f"{name} has nothing to complete")
 
 
 # -- a real agent ---------------------------------------------------------------------------------------------------------
@@ -88,17 +94,24 @@ async def test_from_the_empty_screen_to_the_started_run(user: Path, size: tuple[
     before = sorted(os.listdir(user))
     async with app.run_test(size=size) as pilot:
         await opened(pilot)
-        await pilot.press(*"~/mod", "tab")  # faster than the names come
+        await pilot.press(*"~/mod")
+        await named(pilot, "model")
+        await pilot.press("tab")
         await until(pilot, lambda: field(pilot, "model").input.value == "~/models/")
-        await pilot.press(*"Kimi", "tab")  # two begin so: the chosen one is marked
+        await pilot.press(*"Kimi")
+        await named(pilot, "model")
+        await pilot.press("tab")  # two begin so: the chosen one is marked
         await until(pilot, lambda: "Kimi K2.5" in text_of(app))
         await pilot.press("down", "enter") if field(pilot, "model").input.value == "~/models/Kimi" else None
         await until(pilot, lambda: field(pilot, "model").input.value != "~/models/Kimi")
         field(pilot, "model").input.value = "~/models/Kimi K2."
+        await named(pilot, "model")
         await pilot.press("end", "tab")
         await until(pilot, lambda: field(pilot, "model").input.value == "~/models/Kimi K2.5/")
         await until(pilot, lambda: "all 1 files are whole" in text_of(app))
-        await pilot.press("enter", *"~/tok", "tab")
+        await pilot.press("enter", *"~/tok")
+        await named(pilot, "data")
+        await pilot.press("tab")
         await until(pilot, lambda: field(pilot, "data").input.value == "~/tokenized_data.jsonl")
         await pilot.press("enter", *"~/hidden states")
         await until(pilot, lambda: screen_of(pilot).made.ready, "not ready")
@@ -169,7 +182,8 @@ async def test_what_will_not_do_is_pointed_at_and_not_saved(user: Path) -> None:
 
 
 async def test_the_names_below_a_path() -> None:
-    app, _ = setup()
+    wrong = dataclasses.replace(DATA, error="it is no data")  # what is right already is not completed
+    app, _ = setup(seen=dataclasses.replace(SEEN, data=wrong))
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press("enter", *"/m/")
@@ -179,8 +193,9 @@ async def test_the_names_below_a_path() -> None:
         await pilot.press("down", "down", "enter")
         assert field(pilot, "data").input.value == "/m/Qwen3-235B [new]/"
         field(pilot, "data").input.value = "/m/n"
+        await named(pilot, "data")
         await pilot.press("end", "tab")
-        await until(pilot, lambda: field(pilot, "data").input.value == "/m/notes.txt")
+        assert field(pilot, "data").input.value == "/m/notes.txt"
         await pilot.press("tab")
         assert app.focused is field(pilot, "out").input
 
@@ -192,7 +207,7 @@ async def test_a_name_that_a_terminal_would_obey_or_cannot_take_stays_out_of_the
     async with app.run_test(size=(120, 35), notifications=True) as pilot:
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press(*f"/m/{word}")
-        await until(pilot, lambda: bool(field(pilot, "model")._names.entries))
+        await named(pilot, "model")
         assert not set(name[3:]) & {"\x1b", "\udce9"} & set(text_of(app))
         await pilot.press("tab")
         await appears(pilot, "cannot be shown")
@@ -210,12 +225,24 @@ async def test_every_proposal_can_be_changed_and_comes_back() -> None:
         await pilot.press("4")
         await appears(pilot, "yours; proposed: 8")
         assert screen_of(pilot).made.plan.tp == 4
+        assert "as proposed" not in text_of(app)
         await pilot.press("backspace", "tab")
         await until(pilot, lambda: tp.value == "8")  # type: ignore[attr-defined]
         await pilot.press("ctrl+s")
         ((name, plan, _),) = controller.setup_box.saved
         assert (name, plan.tp, controller.plan.tp) == ("kimi-k2.5-gpu-box", 8, 8)
         assert controller.calls == []
+
+
+async def test_what_is_the_person_s_and_proposed_alike_says_so() -> None:
+    app, _ = setup(plan=dataclasses.replace(CHOSEN, boundaries=(2, 30, 58), tp=8, port=30000, said=frozenset({"port"})))
+    async with app.run_test(size=(200, 60)) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await until(pilot, lambda: screen_of(pilot).made.ready)
+        for reason in ("2, N//2 and N-3 of N = 61", "595 GB", "it is free"):
+            await appears(pilot, f"yours, as proposed: {reason}")
+        assert "; proposed: " not in text_of(app)
 
 
 async def test_the_plan_says_how_long_it_takes_by_the_last_smoke_run() -> None:

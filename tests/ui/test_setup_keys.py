@@ -13,7 +13,8 @@ from textual.widgets import Input
 from eagle3_console.profiles import write
 from eagle3_console.settings import Settings
 from eagle3_console.setup.draft import FIELDS
-from eagle3_console.ui.setup.screen import ReportScreen, SetupScreen
+from eagle3_console.ui.setup.report import ReportScreen
+from eagle3_console.ui.setup.screen import SetupScreen
 from eagle3_remote.protocol import DatasetLook, ExtractStatus, PathEntry
 from tests.console.homes import make_user
 from tests.console.test_setup import OUT, SEEN
@@ -73,7 +74,7 @@ async def test_tab_on_an_empty_field_goes_on_and_enters_nothing() -> None:
         await until(pilot, lambda: field(pilot, "out").listing)
         await pilot.press("tab", "tab")
         assert field(pilot, "out").input.value == ""
-        await pilot.press("shift+tab", "shift+tab", "m")
+        await pilot.press("shift+tab", "shift+tab", "~")
         await until(pilot, lambda: "tab complete" in footer(pilot), "what is typed is completed")
 
 

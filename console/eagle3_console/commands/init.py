@@ -25,7 +25,7 @@ async def init(args: argparse.Namespace) -> int:
     async with open_flow(args) as flow:
         work = SetupWork(flow.session, args.host)
         draft = from_plan(flow.plan)
-        made = assess(draft, await work.everything(draft, flow.plan.port), flow.plan)
+        made = assess(draft, await work.everything(draft, flow.plan.port), flow.plan, args.host)
         launch: LaunchPlan | None = None
         failures = list(made.failures)
         if made.ready:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -40,11 +41,12 @@ class Assessment:
         return not self.failures and not self.missing
 
 
-def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
+def assess(draft: Draft, seen: Seen, base: Plan | None = None, host: str = "HOST") -> Assessment:
     """The set-up as it stands.
 
     Args:
         base: what else the command line said, which has no field here.
+        host: what the person typed to get to the box, for commands that are named.
     """
     base = base or Plan()
     proposals = propose(seen, draft)
@@ -69,7 +71,7 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None) -> Assessment:
     fields = {**_fields(seen, plan, texts, box), **wrong}
     if seen.trouble:
         box = (Finding(FAIL, "box", seen.trouble), *box)
-    forecast = _forecast(seen, draft, plan)
+    forecast = _forecast(seen, draft, plan, host)
     all_findings = [*box, *(one for found in fields.values() for one in found), *forecast]
     failed = (f"{one.what}: {one.sentence} {one.cure}".strip() for one in all_findings if one.level == FAIL)
     failures = tuple(dict.fromkeys(failed))  # what is said of the box is said at its field, too
@@ -135,7 +137,7 @@ def _missing(seen: Seen, texts: Mapping[str, str], plan: Plan, wrong: Collection
     return tuple(found)
 
 
-def _forecast(seen: Seen, draft: Draft, plan: Plan) -> tuple[Finding, ...]:
+def _forecast(seen: Seen, draft: Draft, plan: Plan, host: str) -> tuple[Finding, ...]:
     made = arithmetic.amount(seen, draft, plan.max_seq_len, plan.samples)
     if made is None or seen.data is None:
         return ()
@@ -155,7 +157,7 @@ def _forecast(seen: Seen, draft: Draft, plan: Plan) -> tuple[Finding, ...]:
             )
             found.append(Finding(FAIL, "inodes", text, "Choose another file system."))
     found += _dump(seen, made, plan)
-    found.append(_time(seen, made))
+    found.append(_time(seen, made, host))
     return tuple(found)
 
 
@@ -190,7 +192,7 @@ def _dump(seen: Seen, made: arithmetic.Amount, plan: Plan) -> list[Finding]:
     return [Finding(FAIL, FIELDS["dump_dir"].label, text, "Name a folder on a fast disk in the field Dumps.")]
 
 
-def _time(seen: Seen, made: arithmetic.Amount) -> Finding:
+def _time(seen: Seen, made: arithmetic.Amount, host: str) -> Finding:
     if seen.smoke.tokens_per_s:
         took = units.duration(made.tokens / seen.smoke.tokens_per_s)
         text = (
@@ -202,7 +204,10 @@ def _time(seen: Seen, made: arithmetic.Amount) -> Finding:
         took = units.duration(made.tokens / seen.prefill_tps)
         text = f"about {took} at {seen.prefill_tps:,.0f} tokens/s, as 'server bench' measured this model here"
         return Finding(OK, "time", text)
-    text = "the rate is not known yet: 'extract plan' measures it with 32 samples, the extraction itself in a minute"
+    text = (
+        "the rate is not known yet. The extraction itself shows it after a minute; before that, once the server runs, "
+        f"'eagle3-console extract plan {shlex.quote(host)}' on this machine measures it with 32 samples"
+    )
     return Finding(OK, "time", text)
 
 

@@ -58,9 +58,9 @@ class Draft:
     """Variables for the server, from the command line or a profile: kept, not asked."""
 
     def typed(self, name: str, text: str) -> Draft:
-        """With another text in one field."""
+        """With another text in one field; a path as `read` has it."""
         texts = {key: value for key, value in self.texts.items() if key != name}
-        return dataclasses.replace(self, texts={**texts, name: text} if text.strip() else texts)
+        return dataclasses.replace(self, texts={**texts, name: read(name, text)} if text.strip() else texts)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +81,11 @@ class Seen:
     """Why the box cannot be asked."""
 
 
+def read(name: str, text: str) -> str:
+    """A text as it counts: the same path with slashes at its end is the same path."""
+    return text.strip().rstrip("/") or "/" if FIELDS[name].path and text.strip() else text
+
+
 def from_plan(plan: Plan) -> Draft:
     """What a plan says already, as if it had been typed."""
     texts: dict[str, str] = {"model": plan.model, "data": plan.data, "out": plan.out, "python": plan.python}
@@ -93,7 +98,7 @@ def from_plan(plan: Plan) -> Draft:
     for name in ("tp", "port"):
         known = name in plan.said or getattr(plan, name) != getattr(Plan, name)
         texts[name] = str(getattr(plan, name)) if known else ""
-    return Draft({name: text for name, text in texts.items() if text}, dict(plan.server_env))
+    return Draft({name: read(name, text) for name, text in texts.items() if text}, dict(plan.server_env))
 
 
 def value_of(name: str, text: str) -> Any:

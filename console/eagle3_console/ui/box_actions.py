@@ -9,7 +9,7 @@ from eagle3_console.ui import steering
 from eagle3_console.ui.controller import LossyAction
 from eagle3_console.ui.possible import DOWN, why_not
 from eagle3_console.ui.setup.actions import SetupActions
-from eagle3_console.ui.setup.screen import ReportScreen
+from eagle3_console.ui.setup.report import ReportScreen
 from eagle3_console.ui.widgets.dialog import AskDialog, Choice
 from eagle3_console.ui.widgets.report_dialog import ReportDialog
 from eagle3_remote.protocol import ExtractState, VerifyReport

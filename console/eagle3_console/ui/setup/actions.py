@@ -5,7 +5,8 @@ from __future__ import annotations
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.possible import DOWN
-from eagle3_console.ui.setup.screen import Chosen, ReportScreen, SetupScreen
+from eagle3_console.ui.setup.report import ReportScreen
+from eagle3_console.ui.setup.screen import Chosen, SetupScreen
 from eagle3_console.ui.setup.seam import ACTS, SetupController
 
 

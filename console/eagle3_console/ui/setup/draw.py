@@ -38,17 +38,23 @@ def findings(some: Iterable[Finding], glyphs: Glyphs, label: bool = True) -> Con
     return Content("\n").join(finding(one, glyphs, label) for one in some)
 
 
-def proposal(one: Proposal | None, own: bool) -> Content:
-    """Why a value is proposed; where the person has another, what would be."""
+def proposal(one: Proposal | None, own: str | None) -> Content:
+    """Why a value is proposed; where the person has another, what would be.
+
+    Args:
+        own: what the person has; `None`: what is proposed counts.
+    """
     if one is None:
-        return words(("yours", "bold") if own else ("known when the fields above are", MUTED))
-    if own:
-        return words(("yours", "bold"), (f"; proposed: {one.text}: {one.reason}", MUTED))
-    return words((one.reason, MUTED))
+        return words(("known when the fields above are", MUTED) if own is None else ("yours", "bold"))
+    if own is None:
+        return words((one.reason, MUTED))
+    if own == one.text:
+        return words(("yours", "bold"), (f", as proposed: {one.reason}", MUTED))
+    return words(("yours", "bold"), (f"; proposed: {one.text or 'nothing'}: {one.reason}", MUTED))
 
 
-def names(found: PathList, chosen: int | None, width: int, glyphs: Glyphs) -> Content:
-    """The names that a path may go on with, the chosen one marked."""
+def names(found: PathList, chosen: int | None, completes: bool, width: int, glyphs: Glyphs) -> Content:
+    """The names that a path may go on with, the chosen one marked; `completes`: whether tab does."""
     if found.error:
         return words((f"{glyphs.warning} {found.error}", "$text-warning"))
     if not found.entries:
@@ -58,8 +64,7 @@ def names(found: PathList, chosen: int | None, width: int, glyphs: Glyphs) -> Co
     lines = [_name(one, first + at == chosen, width, glyphs) for at, one in enumerate(shown)]
     rest = len(found.entries) + found.more - len(shown)
     about = f"{units.number(rest)} more. " if rest else ""
-    completes = "tab completes, " if found.folder + found.word else ""
-    lines.append(words((f"{about}{completes}down chooses", MUTED)))
+    lines.append(words((f"{about}{'tab completes, ' if completes else ''}down chooses", MUTED)))
     return Content("\n").join(lines)
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from eagle3_console.errors import ConsoleError
 from eagle3_console.judge import FAIL, Finding
@@ -26,19 +24,12 @@ from eagle3_console.ui.setup.line import FieldInput
 from eagle3_remote.protocol import PathList
 
 Complete = Callable[[str, bool], Awaitable[PathList]]
+Told = Callable[[str, str], None]
+"""Is called with a field's name and what it says now."""
 _LABEL = 13
 """Cells of the labels, as in the style sheet."""
 PAUSE = 0.1
 """Seconds without a key before names are asked for."""
-
-
-class Typed(Message):
-    """A field says something else now."""
-
-    def __init__(self, name: str, text: str) -> None:
-        super().__init__()
-        self.name = name
-        self.text = text
 
 
 class Names(Static):
@@ -58,65 +49,24 @@ class Names(Static):
 
 
 class PathInput(FieldInput):
-    """A path on the box, completed as it is typed."""
+    """A path on the box; enter and the arrows choose among the names below it."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "complete", "complete", key_display="tab"),
-        Binding("escape", "close", "close list", key_display="esc"),
-    ]
+    def __init__(self, owner: PathField, field: Field, text: str, cut: str) -> None:
+        super().__init__(f"input-{field.name}", text, cut, owner.typed, field.hint, select=False)
+        self.owner = owner
 
-    def __init__(self, owner: _PathOwner, field: Field, text: str, cut: str) -> None:
-        super().__init__(f"input-{field.name}", text, cut, field.hint, select=False)
-        self._owner = owner
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is not possible now is the screen's key: esc leaves it, and tab goes from an empty field to the next."""
-        if action == "close":
-            return self._owner.listing
-        return bool(self.value) if action == "complete" else True
-
-    def action_complete(self) -> None:
-        """What all names share, then the chosen one, then the next field."""
-        if not self._owner.complete():
-            self.screen.focus_next()
-
-    def action_move(self, step: int) -> None:
-        """Through the names; where there are none, to the next field."""
-        if not self._owner.choose(step):
-            super().action_move(step)
-
-    def action_take(self) -> None:
+    def take(self) -> None:
         """The chosen name; where none is chosen, the next field."""
-        if not self._owner.take():
-            super().action_take()
+        if not self.owner.take():
+            super().take()
 
-    def action_close(self) -> None:
-        """Close the list."""
-        self._owner.close()
-
-
-class _PathOwner(Vertical):
-    """What `PathInput` asks of the field that it is part of."""
-
-    def complete(self) -> bool:
-        raise NotImplementedError
-
-    def choose(self, step: int) -> bool:
-        raise NotImplementedError
-
-    def take(self) -> bool:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
-
-    @property
-    def listing(self) -> bool:
-        """Whether names are shown."""
-        raise NotImplementedError
+    def move(self, step: int) -> None:
+        """Through the names; where there are none, to the next field."""
+        if not self.owner.choose(step):
+            super().move(step)
 
 
-class PathField(_PathOwner):
+class PathField(Vertical):
     """Label, path, names to go on with, and what the box found there.
 
     Args:
@@ -124,15 +74,17 @@ class PathField(_PathOwner):
         complete: asks the box for names.
     """
 
-    def __init__(self, number: int, field: Field, text: str, complete: Complete, glyphs: Glyphs) -> None:
+    def __init__(self, number: int, field: Field, text: str, complete: Complete, told: Told, glyphs: Glyphs) -> None:
         super().__init__(id=f"field-{field.name}", classes="path-field")
         self._field = field
         self._label = f"{number} {field.label}"
         self._complete = complete
+        self._told = told
         self._glyphs = glyphs
         self._names = PathList("", "")
         self._open = False
-        self._complete_then = False
+        self._good: bool | None = None
+        """Whether it is a right answer; `None`: the box has not told."""
         self._chosen: int | None = None
         self._asker: asyncio.Task[None] | None = None
         self.input = PathInput(self, field, text, glyphs.cut)
@@ -153,7 +105,12 @@ class PathField(_PathOwner):
         elif found:
             below.update(draw.findings(found, self._glyphs))
         below.display = waiting or bool(found)
-        self.set_class(any(one.level == FAIL for one in found), "-wrong")
+        wrong = any(one.level == FAIL for one in found)
+        self.set_class(wrong, "-wrong")
+        good = None if waiting or not found else not wrong
+        if good is not self._good:
+            self._good = good
+            self._draw()
 
     def on_mount(self) -> None:
         """No names yet."""
@@ -164,14 +121,12 @@ class PathField(_PathOwner):
         if self._asker is not None:
             self._asker.cancel()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def typed(self, text: str) -> None:
         """Ask for names, and tell the screen."""
-        event.stop()
         self._chosen = None
         self._open = True
-        self._complete_then = False
         self._ask()
-        self.post_message(Typed(self._field.name, event.value))
+        self._told(self._field.name, text)
 
     def on_descendant_focus(self) -> None:
         """Offer names at once."""
@@ -189,27 +144,38 @@ class PathField(_PathOwner):
         self._chosen = draw.row_of(self._names, self._chosen, event.line)
         self.take()
 
-    def complete(self) -> bool:
-        """See `PathInput.action_complete`; whether there was something to complete."""
-        if self._open and not self._current:
-            self._complete_then = True  # faster than the box: as soon as the names are there
-            return True
-        if not self._names.entries:
+    @property
+    def completes(self) -> bool:
+        """Whether tab has something to complete, from what is known by now: it never waits for the box.
+
+        A right answer has nothing to complete, though names may go on with it; nor has a whole name, before it is known to
+        be a wrong one.
+        """
+        names = self._names
+        if not self._current or not names.entries:
             return False
         if self._chosen is not None:
-            return self.take()
+            return True
+        whole = any(one.name == names.word != "~" for one in names.entries)
+        if not self.input.value or (self._good is not False if whole else self._good and not names.word):
+            return False
+        return self._only != self.input.value
+
+    def complete(self) -> bool:
+        """The chosen name, else what all names share, else choose the first; whether there was something to complete."""
+        if not self.completes:
+            return False
         names = self._names
-        if len(names.entries) == 1 and not names.more:
-            text = draw.text_after(names, names.entries[0])
-            if text == self.input.value:
-                return False
-            self._set(text)
-            return True
-        common = draw.shared(names)
-        if common != names.word:
+        if self._chosen is not None:
+            return self.take()
+        if self._only:
+            self._set(self._only)
+        elif (common := draw.shared(names)) != names.word:
             self._set(names.folder + common)
-            return True
-        return self.choose(1)
+        else:
+            self._open = True
+            self.choose(1)
+        return True
 
     def choose(self, step: int) -> bool:
         """Move through the names; whether there are any."""
@@ -244,6 +210,12 @@ class PathField(_PathOwner):
         return bool(self.query_one(Names).display)
 
     @property
+    def _only(self) -> str:
+        """The path with the one name that may follow; empty: there are more, or none."""
+        names = self._names
+        return draw.text_after(names, names.entries[0]) if len(names.entries) == 1 and not names.more else ""
+
+    @property
     def _current(self) -> bool:
         """Whether the names are those of what stands in the field now."""
         return self._names.folder + self._names.word == self.input.value
@@ -270,43 +242,34 @@ class PathField(_PathOwner):
         except ConsoleError as error:
             self._names = PathList("", typed, error=str(error))
         self._draw()
-        then, self._complete_then = self._complete_then, False
-        if then and self._current and self.input.has_focus and not self.complete():
-            self.screen.focus_next()
 
     def _draw(self) -> None:
         shown = self.query_one(Names)
         open_now = self._open and self.input.has_focus and self._current
-        done = (
-            len(self._names.entries) == 1 and draw.text_after(self._names, self._names.entries[0]) == self.input.value
-        )
+        done = bool(self._only) and self._only == self.input.value
         shown.display = open_now and not done and (bool(self._names.entries) or bool(self._names.error))
         self.screen.refresh_bindings()
         if shown.display:
-            shown.update(draw.names(self._names, self._chosen, max(20, self.size.width - _LABEL - 2), self._glyphs))
+            width = max(20, self.size.width - _LABEL - 2)
+            shown.update(draw.names(self._names, self._chosen, self.completes, width, self._glyphs))
 
 
 class SettingField(Horizontal):
     """Label, value, and why it is proposed."""
 
-    def __init__(self, field: Field, text: str, glyphs: Glyphs) -> None:
+    def __init__(self, field: Field, text: str, told: Told, glyphs: Glyphs) -> None:
         wide = bool(field.path) or field.name == "server_args"
         super().__init__(id=f"field-{field.name}", classes="setting-field" + (" -long" if wide else ""))
         self._field = field
         self._glyphs = glyphs
         self._given = text
-        self.input = FieldInput(f"input-{field.name}", text, glyphs.cut)
+        self.input = FieldInput(f"input-{field.name}", text, glyphs.cut, lambda typed: told(field.name, typed))
 
     def compose(self) -> ComposeResult:
         """Left to right."""
         yield Static(words((self._field.label, "bold")), classes="field-label")
         yield self.input
         yield Static(classes="setting-reason")
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell the screen."""
-        event.stop()
-        self.post_message(Typed(self._field.name, event.value))
 
     def show(self, text: str, proposal: Proposal | None, own: bool, found: tuple[Finding, ...]) -> None:
         """What counts in it, and why."""
@@ -315,9 +278,11 @@ class SettingField(Horizontal):
         if not own and self.input.value != text and not touched:
             self.input.put(text)
             self._given = text
-        below = draw.findings(found, self._glyphs, label=False) if found else draw.proposal(proposal, own)
+        below = (
+            draw.findings(found, self._glyphs, label=False) if found else draw.proposal(proposal, text if own else None)
+        )
         if found and own and proposal is not None:
-            below = Content("\n").join([below, draw.proposal(proposal, own)])
+            below = Content("\n").join([below, draw.proposal(proposal, text)])
         if self.input.has_focus:
             below = words(self._field.hint, ". ") + below
         self.query_one(".setting-reason", Static).update(below)

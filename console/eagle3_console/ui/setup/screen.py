@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shlex
 from typing import ClassVar, Literal
 
 from textual.app import ComposeResult
@@ -12,12 +11,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.screen import ModalScreen
-from textual.widgets import Button, Footer, Input, Markdown, Static
+from textual.widgets import Button, Footer, Static
 
 from eagle3_console import report
 from eagle3_console.errors import UsageError
 from eagle3_console.plan import Plan
-from eagle3_console.printable import plain
 from eagle3_console.profiles.write import ProfileExists
 from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name
 from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, Field, from_plan
@@ -25,7 +23,7 @@ from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
 from eagle3_console.ui.setup import draw
 from eagle3_console.ui.setup.asking import Asking
-from eagle3_console.ui.setup.fields import Complete, PathField, SettingField, Typed
+from eagle3_console.ui.setup.fields import Complete, PathField, PathInput, SettingField
 from eagle3_console.ui.setup.line import FieldInput
 from eagle3_console.ui.setup.seam import SetupBox
 from eagle3_remote.protocol import PathEntry, PathList
@@ -56,13 +54,16 @@ class SetupScreen(ModalScreen[Chosen | None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
     AUTO_FOCUS = "#input-model"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "app.focus_next", "next", key_display="tab"),
-        Binding("shift+tab", "app.focus_previous", "back", show=False),
+        # With priority: see `FieldInput`. Of two with one key the first that is possible counts.
+        Binding("tab", "complete", "complete", key_display="tab", priority=True),
+        Binding("tab", "next", "next", key_display="tab", priority=True),
+        Binding("shift+tab", "back", "back", show=False, priority=True),
+        Binding("escape", "close", "close list", key_display="esc", priority=True),
+        Binding("escape", "leave", "leave", key_display="esc", priority=True),
         Binding("pagedown", "page(1)", "read on", key_display="pgdn", priority=True),
         Binding("pageup", "page(-1)", "read back", show=False, priority=True),
-        Binding("ctrl+s", "save(False)", "save", key_display="ctrl+s"),
-        Binding("ctrl+r", "save(True)", "save and start all", key_display="ctrl+r"),
-        Binding("escape", "leave", "leave", key_display="esc"),
+        Binding("ctrl+s", "save(False)", "save", key_display="ctrl+s", priority=True),
+        Binding("ctrl+r", "save(True)", "save and start all", key_display="ctrl+r", priority=True),
         Binding("ctrl+q", "app.quit", show=False),
         Binding("ctrl+c", "app.help_quit", show=False),
     ]
@@ -83,13 +84,14 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self._loaded = plan.profile
         self._asked_for: tuple[str, bool] | None = None
         """Name and key of the last save that would have replaced another profile."""
-        self.made: Assessment = assess(self._draft, self._asking.seen, plan)
+        self.made: Assessment = assess(self._draft, self._asking.seen, plan, target)
+        texts = self._draft.texts
         self._paths = {
-            field.name: PathField(at, field, self._draft.texts.get(field.name, ""), self._complete(field), glyphs)
+            field.name: PathField(at, field, texts.get(field.name, ""), self._complete(field), self._typed, glyphs)
             for at, field in enumerate(ASKED, 1)
         }
         self._settings = {
-            field.name: SettingField(field, self._draft.texts.get(field.name, ""), glyphs) for field in SETTINGS
+            field.name: SettingField(field, texts.get(field.name, ""), self._typed, glyphs) for field in SETTINGS
         }
 
     def _complete(self, field: Field) -> Complete:
@@ -127,7 +129,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
                 with Vertical(classes="setup-part", id="setup-save"):
                     with Horizontal():
                         yield Static(words(("Name", "bold")), classes="field-label")
-                        yield FieldInput("setup-name", "", self._glyphs.cut)
+                        yield FieldInput("setup-name", "", self._glyphs.cut, self._name_typed)
                     with Horizontal(id="setup-buttons"):
                         yield Button("Save (ctrl+s)", id="save", compact=True)
                         yield Button("Save and start all (ctrl+r)", id="start", variant="success", compact=True)
@@ -153,30 +155,67 @@ class SetupScreen(ModalScreen[Chosen | None]):
         """Nothing is asked for a screen that is gone."""
         self._asking.close()
 
-    def on_typed(self, message: Typed) -> None:
+    def _typed(self, name: str, text: str) -> None:
         """A field says something else."""
-        message.stop()
-        proposal = self.made.proposals.get(message.name)
-        own = "" if proposal is not None and message.text.strip() == proposal.text else message.text
-        self._draft = self._draft.typed(message.name, own)
+        proposal = self.made.proposals.get(name)
+        own = "" if proposal is not None and text.strip() == proposal.text else text
+        self._draft = self._draft.typed(name, own)
         self._answered()
 
-    def on_input_changed(self, message: Input.Changed) -> None:
+    def _name_typed(self, text: str) -> None:
         """The profile's name: from now on it is the person's."""
-        if message.input.id == "setup-name":
-            self._named = bool(message.value)
+        self._named = bool(text)
 
     def on_descendant_focus(self) -> None:
         """The hint of a field stands where it has the focus."""
         self._show()
 
-    def on_button_pressed(self, event: Button.Pressed) -> None:
+    async def on_button_pressed(self, event: Button.Pressed) -> None:
         """Enter or a click."""
         event.stop()
         if event.button.id == "leave":
             self.action_leave()
         else:
-            self.action_save(event.button.id == "start")
+            await self.action_save(event.button.id == "start")
+
+    @property
+    def _path(self) -> PathField | None:
+        """The path that is typed into now."""
+        return self.focused.owner if isinstance(self.focused, PathInput) else None
+
+    async def _caught_up(self) -> None:
+        if isinstance(self.focused, FieldInput):
+            await self.focused.caught_up()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tab and esc are shown as what they do now."""
+        if action == "complete":
+            return self._path is not None and self._path.completes
+        if action == "close":
+            return self._path is not None and self._path.listing
+        return True
+
+    async def action_complete(self) -> None:
+        """Go on with the path; where that is right, or how it goes on is not known, the next field."""
+        await self._caught_up()
+        if self._path is None or not self._path.complete():
+            self.focus_next()
+
+    async def action_next(self) -> None:
+        """The next field."""
+        await self._caught_up()
+        self.focus_next()
+
+    async def action_back(self) -> None:
+        """The field before."""
+        await self._caught_up()
+        self.focus_previous()
+
+    async def action_close(self) -> None:
+        """Close the list of names."""
+        await self._caught_up()
+        if self._path is not None:
+            self._path.close()
 
     def action_leave(self) -> None:
         """Nothing is saved, nothing is left on the box."""
@@ -189,8 +228,9 @@ class SetupScreen(ModalScreen[Chosen | None]):
         for part in parts if self.has_class("-wide") else [body]:
             part.scroll_relative(y=step * max(part.size.height - 2, 1), animate=False)
 
-    def action_save(self, start: bool) -> None:
+    async def action_save(self, start: bool) -> None:
         """Keep it as a profile of this host, where all is known and nothing stands against it."""
+        await self._caught_up()
         if not self.made.ready or (start and self._asking.launch_fault):
             self._point_at_fault()
             return
@@ -226,7 +266,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         if not self.is_mounted:
             return
         seen = self._asking.seen
-        made = self.made = assess(self._draft, seen, self._base)
+        made = self.made = assess(self._draft, seen, self._base, self._target)
         self._asking.follow_line(made)
         if made.box:
             self.query_one("#setup-found", Static).update(draw.findings(made.box, self._glyphs))
@@ -291,40 +331,3 @@ class SetupScreen(ModalScreen[Chosen | None]):
                 f"A server runs: {', '.join(waits)} change only after its restart ({self._restart} on the dashboard)."
             )
         line.update(words(f"{self._glyphs.warning} {text}"))
-
-
-class ReportScreen(ModalScreen[None]):
-    """What a run came to."""
-
-    CSS_PATH = "setup.tcss"
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "leave", "back"),
-        Binding("y", "copy", "copy"),
-    ]
-
-    def __init__(self, text: str, target: str) -> None:
-        super().__init__()
-        self.text = text
-        self._target = target
-
-    def compose(self) -> ComposeResult:
-        """The text, as long as it is."""
-        with VerticalScroll(id="report"):
-            # What comes from the box is plain text in it; a link that somebody wrote is not opened.
-            yield Markdown("\n".join(map(plain, self.text.splitlines())), open_links=False)
-
-    def on_mount(self) -> None:
-        """The frame says how to leave."""
-        frame = self.query_one("#report")
-        frame.border_title = "Report (esc leaves, y copies)"
-        frame.border_subtitle = words(f"into a file: eagle3-console report {shlex.quote(self._target)} > FILE")
-        frame.focus()
-
-    def action_leave(self) -> None:
-        """Back to the dashboard."""
-        self.dismiss(None)
-
-    def action_copy(self) -> None:
-        """All of it, through the terminal."""
-        self.app.copy_to_clipboard(self.text)
-        self.notify("the report is copied")
