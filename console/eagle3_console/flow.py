@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from eagle3_console import judge, units
-from eagle3_console.errors import BoxRefused, ServerFailed, Stopped
+from eagle3_console.errors import BoxNotFit, BoxRefused, ServerFailed, Stopped
 from eagle3_console.events import Alert, AlertRaised, Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
@@ -25,6 +25,8 @@ from eagle3_remote.protocol import (
     JobState,
     JobStatus,
     LaunchPlan,
+    Looked,
+    LookQuery,
     Phase,
     ProbeReport,
     ServerStatus,
@@ -96,6 +98,7 @@ class Flow:
         """
         facts = await self.doctor()
         await self.deploy()
+        await self.check_output()
         server = await self.ensure_server(facts)
         probe = await self.probe()
         job = await self.extract_start()
@@ -126,6 +129,19 @@ class Flow:
             await self.watcher.greet()
         sent = f"{deployed.uploaded / 1000:.0f} kB uploaded" if deployed.uploaded else "there already, nothing uploaded"
         self._step("deploy", "done", f"release {deployed.sha256[:12]}, {sent}")
+
+    async def check_output(self) -> None:
+        """Refuse an output where no dataset may lie before a server is loaded for it; the extraction itself would do so after.
+
+        Raises:
+            BoxNotFit: it lies in another dataset, in model or data, or holds what is not ours.
+        """
+        query = LookQuery(out=self.plan.out, model=self.plan.model, input=self.plan.data)
+        out = (await self.watcher.call("path.look", query, Looked)).out
+        if out is None or not (out.error or out.foreign):
+            return
+        why = out.error or f"it holds {out.foreign}, which no extraction of ours wrote: choose another folder"
+        raise BoxNotFit(f"The output {out.path} on {self.session.where} will not do: {why}.")
 
     async def ensure_server(self, facts: Facts) -> ServerStatus:
         """A patched server that serves this plan's model: the running one where it fits, else a new one, ready.

@@ -46,7 +46,8 @@ async def refuses(*_: Any, **__: Any) -> None:
 
 def fails_at(controller: SessionController, stage: str, patch: pytest.MonkeyPatch) -> None:
     flow = controller._flow
-    whose = {"doctor": (flow, "doctor"), "deploy": (flow.session, "deploy"), "server": (flow, "ensure_server")}
+    whose: dict[str, tuple[object, str]] = {"doctor": (flow, "doctor"), "deploy": (flow.session, "deploy")}
+    whose |= {"output": (flow, "check_output"), "server": (flow, "ensure_server")}
     for name, (owner, method) in whose.items():
         patch.setattr(owner, method, refuses if name == stage else works)
     patch.setattr(flow.watcher, "greet", works)
@@ -62,7 +63,7 @@ async def test_its_steps_are_to_be_done_again(monkeypatch: pytest.MonkeyPatch) -
     assert told == [StepChanged(name, "todo") for name in ("probe", "extract", "verify")]
 
 
-@pytest.mark.parametrize("stage", ["doctor", "deploy", "server", "probe"])
+@pytest.mark.parametrize("stage", ["doctor", "deploy", "output", "server", "probe"])
 @pytest.mark.parametrize("verified", [None, Verified(NOW, True, 9_997)])
 async def test_where_it_goes_wrong_first_the_earlier_one_is_shown_again(
     monkeypatch: pytest.MonkeyPatch, stage: str, verified: Verified | None

@@ -113,6 +113,27 @@ def test_missing_parent_of_the_output(wish: Wish) -> None:
     untouched(wish)
 
 
+@pytest.mark.parametrize("where", ["another dataset", "the model", "the data", "somebody else's"])
+def test_an_output_where_no_dataset_may_lie_is_refused_before_a_server_starts(wish: Wish, where: str) -> None:
+    root = wish.box.root
+    (root / "old" / ".eagle3").mkdir(parents=True)
+    (root / "old" / ".eagle3" / "journal.sqlite3").touch()
+    (root / "theirs").mkdir()
+    (root / "theirs" / "data-00000-of-00001.arrow").touch()
+    out, words = {
+        "another dataset": (root / "old" / "hidden_states" / "new", f"lies inside the dataset {root / 'old'}"),
+        "the model": (wish.model / "new", f"lies inside the model's folder {wish.model}"),
+        "the data": (root, f"holds the data {wish.data}"),
+        "somebody else's": (root / "theirs", "which no extraction of ours wrote"),
+    }[where]
+    out.parent.mkdir(exist_ok=True)
+    ran = console("run", *wish.box.login, *wish.words(out=out))
+    refused(ran, 5, str(out), words, "choose ")
+    assert not any("server-" in name for name in wish.box.leftovers()), "no server was started"
+    assert out.exists() == (where in ("the data", "somebody else's"))
+    assert dump_dirs() <= wish.dump_dirs
+
+
 def test_port_in_use(wish: Wish) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
