@@ -18,7 +18,7 @@ from eagle3_console.ui.app import ConsoleApp
 from eagle3_console.ui.setup.screen import SetupScreen
 from eagle3_console.ui.widgets.help import HelpScreen
 from eagle3_remote.protocol import ModelLook, PathEntry, PathList
-from tests.console.test_setup import MODEL
+from tests.console.test_setup import MODEL, SEEN
 from tests.ui.setup_scenes import CHOSEN, ScriptedBox, SetupScripted, setup
 from tests.ui.test_setup import field, named, screen_of, until
 
@@ -168,9 +168,11 @@ async def test_what_is_typed_behind_esc_is_the_dashboard_s() -> None:
 # -- tab and what is right ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("missing", [0, 1])
 @pytest.mark.parametrize("slash", ["", "/"])
-async def test_tab_leaves_a_folder_that_is_a_right_answer(slash: str) -> None:
-    app, controller = setup()
+async def test_tab_leaves_a_folder_that_is_what_is_asked_for(slash: str, missing: int) -> None:
+    model = dataclasses.replace(MODEL, missing=("a",) * missing, missing_count=missing)
+    app, controller = setup(seen=dataclasses.replace(SEEN, model=model))
     controller.setup_box.names = (PathEntry("Kimi-K2.5", True), PathEntry("Kimi-K2.5-more", True))
     async with app.run_test(size=(120, 60)) as pilot:
         screen = await opened(pilot)

@@ -84,7 +84,7 @@ class PathField(Vertical):
         self._names = PathList("", "")
         self._open = False
         self._good: bool | None = None
-        """Whether it is a right answer; `None`: the box has not told."""
+        """Whether it is what is asked for, a model for example; `None`: the box has not told."""
         self._chosen: int | None = None
         self._asker: asyncio.Task[None] | None = None
         self.input = PathInput(self, field, text, glyphs.cut)
@@ -105,9 +105,10 @@ class PathField(Vertical):
         elif found:
             below.update(draw.findings(found, self._glyphs))
         below.display = waiting or bool(found)
-        wrong = any(one.level == FAIL for one in found)
-        self.set_class(wrong, "-wrong")
-        good = None if waiting or not found else not wrong
+        wrong = [one.what for one in found if one.level == FAIL]
+        self.set_class(bool(wrong), "-wrong")
+        # A model whose weights are not whole is a model: nobody looks for it further down.
+        good = None if waiting or not found else self._field.label.lower() not in wrong
         if good is not self._good:
             self._good = good
             self._draw()
