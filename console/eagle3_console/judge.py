@@ -159,8 +159,9 @@ def _model(model: ModelFact, plan: Plan) -> Finding:
             f"{model.path} has a config.json but no weight files.",
             "Finish the download, or check --model.",
         )
-    if plan.boundaries and max(plan.boundaries) > model.num_layers:
-        sentence = f"Boundary {max(plan.boundaries)} is asked, and {model.path} has {model.num_layers} layers."
+    if beyond := [str(one) for one in plan.boundaries if one > model.num_layers]:
+        asked = f"Boundary {beyond[0]} is" if len(beyond) == 1 else f"Boundaries {', '.join(beyond)} are"
+        sentence = f"{asked} asked, and {model.path} has {model.num_layers} layers."
         return Finding(FAIL, "model", sentence, f"Boundaries go from 0 to {model.num_layers}.")
     size = f"{model.weight_files} weight files, {units.gb(model.weight_bytes)}"
     return Finding(

@@ -89,6 +89,10 @@ def test_a_cpu_server_needs_no_gpu() -> None:
 def test_boundaries_beyond_the_model() -> None:
     assert levels(FIT, dataclasses.replace(PLAN, boundaries=(2, 30, 62)))["model"] == FAIL
     assert levels(FIT, dataclasses.replace(PLAN, boundaries=(2, 30, 61)))["model"] == OK
+    told = [
+        one.sentence for one in judge(FIT, dataclasses.replace(PLAN, boundaries=(2, 62, 70))) if one.what == "model"
+    ]
+    assert "Boundaries 62, 70 are asked" in told[0], "all that are wrong"
 
 
 def test_several_pythons_are_asked_about() -> None:

@@ -96,9 +96,9 @@ def test_what_the_log_says_of_its_last_batch_is_not_shown_as_now_on_an_idle_serv
     assert "running" not in shown
     assert "queue" not in shown
     metered = dataclasses.replace(idle, metrics=ServerMetrics(running=0, queued=0))
-    assert "running   0  queue   0" in text(draw_server, arrived(metered))
+    assert "decoding   0  queue   0" in text(draw_server, arrived(metered))
     busy = text(draw_server, arrived(dataclasses.replace(READY, phase=Phase.BUSY)))
-    assert "running   8  queue  31  prefill 20.4k tok/s" in busy
+    assert "decoding   8  queue  31  prefill 20.4k tok/s" in busy
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -189,8 +189,9 @@ def test_metrics_are_shown_where_they_are_and_nothing_where_not() -> None:
         READY, metrics=ServerMetrics(running=3, queued=7, gen_tps=63.6, token_usage=0.25, cache_hit_rate=0.5)
     )
     shown = text(draw_server, arrived(metered))
-    assert "running   3  queue   7" in shown
-    assert "decode  63.6 tok/s  kv  25 % used" in shown
+    assert "decoding   3  queue   7" in shown
+    assert "decode  63.6 tok/s" in shown
+    assert "kv  25 % used" in shown
     assert "cache hits" not in shown  # the cache is off
     assert "used" not in text(draw_server, arrived(READY))
 

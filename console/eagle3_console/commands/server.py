@@ -112,7 +112,7 @@ def metrics_words(metrics: ServerMetrics | None) -> str:
     if metrics is None:
         return ""
     parts = [
-        f"{metrics.running} running" if metrics.running is not None else "",
+        f"{metrics.running} decoding" if metrics.running is not None else "",
         f"{metrics.queued} waiting" if metrics.queued is not None else "",
         f"{metrics.gen_tps:.1f} new tok/s" if metrics.gen_tps is not None else "",
         f"KV pool {metrics.token_usage:.0%} used" if metrics.token_usage is not None else "",

@@ -159,7 +159,7 @@ def _load(server: ServerStatus, view: View) -> Iterator[Content]:
     running = log.running_requests if metrics.running is None and at_work else metrics.running
     queued = log.queued_requests if metrics.queued is None and at_work else metrics.queued
     if running is not None:
-        yield words(f"running {running:>3}")
+        yield words(f"decoding {running:>3}")
     if queued is not None:
         yield words(f"queue {queued:>3}")
     if log.prefill_tps is not None:

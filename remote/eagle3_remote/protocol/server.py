@@ -134,6 +134,7 @@ class ServerLog:
     """Why the patch refused, where it did."""
     prefill_tps: float | None = None
     running_requests: int | None = None
+    """``#running-req`` of the last batch: requests being decoded."""
     queued_requests: int | None = None
     cached_tokens: int = 0
     """Largest ``#cached-token`` of any prefill batch: above 0 means that the radix cache dropped rows."""
@@ -154,7 +155,7 @@ class ServerMetrics:
     """What ``/metrics`` says, where it is on; `None`: this server does not say it."""
 
     running: int | None = None
-    """Requests being computed."""
+    """Requests being decoded (``num_running_reqs``, 0.5.9 and 0.5.23): 0 while prefill alone keeps the server busy."""
     queued: int | None = None
     gen_tps: float | None = None
     """New tokens a second of the last decode batches."""
