@@ -32,7 +32,8 @@ from eagle3_console.exit_codes import ExitCode
 
 _EPILOG = """\
 HOST is what you would give to ssh: a name from ~/.ssh/config, user@host, host:port or ssh://user@host:port;
-'local' is this machine without SSH. 'eagle3-console HOST' opens the screen, with several HOSTs a line a box.
+'local' is this machine without SSH. 'eagle3-console HOST' opens the screen, with several HOSTs a line a box;
+'eagle3-console open --help' lists the options of the connection, such as -F FILE and -i FILE.
 
 exit codes: 0 good, 1 fault of this program, 2 usage, 3 no connection, 4 login or host key, 5 box not fit,
 6 server failed, 7 finished with rejected or failed samples, 130 interrupted
@@ -65,9 +66,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line as a namespace; exits with a usage message where it makes no sense."""
     parser, commands = build_parser()
     words = list(argv)
-    if not words[0].startswith("-") and words[0] not in commands:
-        words.insert(0, "open")
+    if words[0] not in (*commands, "-h", "--help", "--version"):
+        words.insert(0, "open")  # options may come before HOST, as with ssh
     args, rest = parser.parse_known_args(space.with_action(words))
+    if words[0] == "open" and args.host in commands:
+        parser.error(f"the command comes first: eagle3-console {args.host} HOST, and the options behind it")
     # argparse takes a list of paths or hosts only directly behind HOST; a person puts them last
     for name in ("paths", "more"):
         if rest and hasattr(args, name) and not any(word.startswith("-") for word in rest):

@@ -109,7 +109,7 @@ class SessionController:
         self._need("model", "data", "out")
         with self._earlier_steps_aside(), self._stop_is_no_failure():
             made = await self._flow.run()
-        return report.run_markdown(made, self._flow.session.where)
+        return report.run_markdown(made, self._flow.session.again)
 
     async def deploy(self) -> None:
         """Put the release on the box."""
@@ -191,7 +191,7 @@ class SessionController:
     async def report(self) -> str:
         """What the newest extraction made. Needs no server."""
         made = await self._flow.watcher.call("report", {"job": None}, ExtractReport)
-        return report.markdown(made, self._flow.session.where)
+        return report.markdown(made, self._flow.session.again)
 
     async def probe(self) -> None:
         """One request through the patched server."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,22 @@ if TYPE_CHECKING:
     from eagle3_console.link.route import SshOptions
 
 LOCAL = "local"
+_LEADING = ("ssh_config", "identity", "known_hosts", "host_key", "password_file", "box_dir")
+
+
+def named(args: argparse.Namespace) -> str:
+    """HOST as a person types it again behind ``eagle3-console`` and a command, for a shell: with the options that lead there."""
+    return shlex.join([args.host, *leading(args)])
+
+
+def leading(args: argparse.Namespace) -> list[str]:
+    """The options without which the host's name would lead elsewhere, or nowhere."""
+    words = []
+    for name in _LEADING:
+        given = getattr(args, name, "")
+        for value in given if isinstance(given, list) else [given] if given else []:
+            words += [f"--{name.replace('_', '-')}", value]
+    return words
 
 
 def dialler(args: argparse.Namespace, prompter: Prompter | None = None) -> Dial:

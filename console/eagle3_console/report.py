@@ -46,21 +46,22 @@ def run_json(result: RunResult) -> dict[str, Any]:
 
 
 def run_markdown(result: RunResult, host: str) -> str:
-    """The same for a person; `host`: what stands for it in the commands."""
+    """The same for a person; `host`: what stands for it in the commands, as a shell reads it."""
     return "\n".join([markdown(result.report, host), "", *_verify_lines(result.verify)])
 
 
 def markdown(report: ExtractReport, host: str) -> str:
     """One extraction: counts, sizes, rates, the launch line and what comes next."""
-    return _HOST.sub(lambda found: found.group(1) + shlex.quote(host), _markdown(report))
+    return _HOST.sub(lambda found: found.group(1) + host, _markdown(report))
 
 
 def _markdown(report: ExtractReport) -> str:
     status = report.status
     manifest = report.manifest
-    lines = [f"# Hidden states in {_text(report.dataset)}", "", _text(status.sentence), "", "| | |", "|---|---|"]
+    lines = [f"# Hidden states in {_text(report.dataset)}", "", _text(status.sentence), ""]
     lines += [
         f"| samples | {status.stored:,} stored, {status.rejected:,} rejected, {status.failed:,} failed, of {status.total:,} |",
+        "|---|---|",
         f"| tokens | {status.tokens_stored:,} |",
         f"| size | {units.gb_and_gib(status.bytes_stored)} |",
         f"| time | {_time(report)} |",
@@ -131,8 +132,9 @@ def _made_of(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{model['path']}, {model['architecture']}"),
         ("layers", f"boundaries {boundaries} of {manifest['num_layers']}, then the final state"),
         ("final state", f"{manifest['final']}: {manifest['final_means']}"),
-        ("values", f"{manifest['dtype']}, hidden size {manifest['hidden_size']}"),
-        ("SGLang", f"{server['sglang_version']}, patch {server['patch_version']}"),
+        # The first sample tells the values' kind, and the server's log the patch.
+        ("values", ", ".join([*filter(None, [manifest["dtype"]]), f"hidden size {manifest['hidden_size']}"])),
+        ("SGLang", server["sglang_version"] + (f", patch {patch}" if (patch := server["patch_version"]) else "")),
     ]
 
 

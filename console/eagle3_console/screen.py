@@ -17,7 +17,11 @@ from eagle3_console.settings import Settings, load
 
 
 async def open_fleet(
-    boxes: Sequence[tuple[str, SessionController, Recorder | None]], settings: Settings, *, readonly: bool = False
+    boxes: Sequence[tuple[str, SessionController, Recorder | None]],
+    settings: Settings,
+    *,
+    readonly: bool = False,
+    leading: Sequence[str] = (),
 ) -> int:
     """Run the screen on several boxes until the person detaches.
 
@@ -25,10 +29,11 @@ async def open_fleet(
         boxes: host, controller and recorder of each; dialled once already.
         settings: the person's own.
         readonly: watch only.
+        leading: the options without which the hosts' names would lead elsewhere.
     """
     from eagle3_console.ui.fleet import FleetApp
 
-    app = FleetApp(boxes, settings, readonly=readonly)
+    app = FleetApp(boxes, settings, readonly=readonly, leading=leading)
     return await app.stay(settings.mouse)
 
 
@@ -68,4 +73,5 @@ async def open_screen(
     app = ConsoleApp(
         controller, session.where, settings, readonly=readonly, ends_with_us=demo is not None, recorder=recorder
     )
+    app.again = session.again
     return await app.stay(settings.mouse)

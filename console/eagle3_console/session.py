@@ -9,6 +9,7 @@ import getpass
 import json
 import os
 import secrets
+import shlex
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -48,6 +49,7 @@ class Session:
         box_home: where releases and runs lie on the box; empty: ``~/.eagle3-console``.
         python: a Python on the box to try first.
         name: who this console is to the others; empty: ``user@machine``.
+        again: how a shell names the box in a command; empty: as `where`.
         readonly: have the box refuse whatever would change something.
         take_over: steer though another console does, from the first change on.
     """
@@ -60,10 +62,12 @@ class Session:
         box_home: str = "",
         python: str = "",
         name: str = "",
+        again: str = "",
         readonly: bool = False,
         take_over: bool = False,
     ) -> None:
         self.where = where
+        self.again = again or shlex.quote(where)
         self.readonly = readonly
         self._name = name or console_name()
         self._id = secrets.token_hex(8)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 
 import pytest
 
 from eagle3_console.cli import build_parser, parse
+from eagle3_console.dial import named
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,24 @@ from eagle3_console.cli import build_parser, parse
 def test_shards_may_stand_anywhere(line: str) -> None:
     args = parse(line.split())
     assert (args.command, args.host, args.out, args.paths) == ("merge", "login", "/data/hidden", ["/a", "/b"])
+
+
+@pytest.mark.parametrize(
+    "line", ["gpu -F cfg -i key", "-F cfg gpu -i key", "-i key -F cfg gpu", "open -F cfg -i key gpu"]
+)
+def test_a_box_is_named_again_with_what_leads_to_it(line: str) -> None:
+    """Options may stand before the host, as with ssh."""
+    args = parse(line.split())
+    assert (args.command, args.host, args.ssh_config, args.identity) == ("open", "gpu", "cfg", ["key"])
+    again = named(args)
+    assert named(parse(shlex.split(again))) == again == "gpu --ssh-config cfg --identity key"
+
+
+def test_a_command_behind_options_is_no_host(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(["-F", "cfg", "verify", "gpu"])
+    assert ended.value.code == 2
+    assert "the command comes first: eagle3-console verify HOST" in capsys.readouterr().err
 
 
 def test_space_needs_no_action() -> None:

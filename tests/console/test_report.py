@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 from eagle3_console.flow import RunResult
@@ -47,8 +48,12 @@ def test_a_report_names_the_host_and_takes_nothing_of_others_as_markup() -> None
     }
     problem = Problem("line 3", "failed: x", "<b>*no*</b> | `rm` _x_ hs_1_2")
     told = ExtractReport(status, "/out", manifest, problems=(problem,), problem_count=1)
-    text = markdown(told, "root@gpu box")
+    text = markdown(told, "'root@gpu box'")
     assert "HOST" not in text
+    early = dataclasses.replace(
+        told, manifest={**manifest, "dtype": None, "server": {"sglang_version": "0.5.9", "patch_version": None}}
+    )
+    assert "None" not in markdown(early, "gpu"), "what is not known yet is left out"
     assert "eagle3-console export 'root@gpu box' --out /out" in text
     assert "eagle3-console verify 'root@gpu box'" in text
     assert r"/m/\[a\](b)" in text

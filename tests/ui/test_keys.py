@@ -448,6 +448,10 @@ def test_every_key_has_an_id_of_its_own() -> None:
     ("scene", "words"),
     [
         (EXTRACTING, "The extraction (3,731 of 10,000 samples) and the server go on on root@gpu-box."),
+        (
+            [LIVE, arrived(READY, PAUSED)],
+            "The server goes on on root@gpu-box. The extraction (3,731 of 10,000 samples) stays paused: p on the screen resumes it.",
+        ),
         (SERVING, "The server goes on on root@gpu-box."),
         (IDLE, "Detached from root@gpu-box."),
     ],

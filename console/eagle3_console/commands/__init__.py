@@ -28,6 +28,7 @@ from eagle3_console.commands import (
     stack,
 )
 from eagle3_console.commands.context import complain, make_plan, make_session
+from eagle3_console.dial import named
 from eagle3_console.errors import ConsoleError
 from eagle3_console.exit_codes import ExitCode
 
@@ -66,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
         if args.command == "demo":
             complain(_DEMO_ENDS)
         else:
-            complain(_GOES_ON.format(host=args.host) if hasattr(args, "host") else "Interrupted.")
+            complain(_GOES_ON.format(host=named(args)) if hasattr(args, "host") else "Interrupted.")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         return ExitCode.GOOD  # the reader of our stdout has seen enough

@@ -9,6 +9,7 @@ import time
 
 from eagle3_console import judge, units
 from eagle3_console.commands.context import open_flow, print_stop
+from eagle3_console.dial import named
 from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
@@ -34,7 +35,7 @@ async def submit(args: argparse.Namespace) -> int:
         elif args.dry_run:
             print_text(submission.script)
         else:
-            print_text(f"{submission.sentence} Watch it with 'eagle3-console extract status {args.host}'.")
+            print_text(f"{submission.sentence} Watch it with 'eagle3-console extract status {named(args)}'.")
         return ExitCode.GOOD
 
 

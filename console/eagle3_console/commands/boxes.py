@@ -13,6 +13,7 @@ from pathlib import Path
 
 from eagle3_console import fleet, units
 from eagle3_console.commands.context import make_plan, make_session
+from eagle3_console.dial import leading
 from eagle3_console.errors import ConsoleError, UsageError
 from eagle3_console.events import CONNECTED, Connection, ConnectionChanged, Event, SnapshotArrived, ended_by
 from eagle3_console.exit_codes import ExitCode
@@ -149,7 +150,7 @@ async def open_boxes(args: argparse.Namespace) -> int:
                 )
             )
         try:
-            return await open_fleet(boxes, settings, readonly=args.readonly)
+            return await open_fleet(boxes, settings, readonly=args.readonly, leading=leading(args))
         finally:
             for one in dialled:
                 await one.session.leave()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from eagle3_console import settings
-from eagle3_console.dial import dialler
+from eagle3_console.dial import dialler, named
 from eagle3_console.errors import UsageError
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.flow import Flow
@@ -32,6 +32,7 @@ def make_session(args: argparse.Namespace, prompter: Prompter | None = None) -> 
         args.host,
         box_home=args.box_dir,
         python=args.python,
+        again=named(args),
         readonly=getattr(args, "readonly", False),
         take_over=args.take_over,
     )

@@ -36,7 +36,7 @@ async def show_report(args: argparse.Namespace) -> int:
         if args.json:
             print_json(made)
         else:
-            print_text(report.markdown(made, flow.session.where))
+            print_text(report.markdown(made, flow.session.again))
         return ExitCode.GOOD
 
 

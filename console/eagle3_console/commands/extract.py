@@ -6,6 +6,7 @@ import argparse
 
 from eagle3_console.commands import array, steer
 from eagle3_console.commands.context import open_flow, print_stop, snapshot
+from eagle3_console.dial import named
 from eagle3_console.errors import BoxRefused
 from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
@@ -27,7 +28,7 @@ async def extract_start(args: argparse.Namespace) -> int:
                 print_json(job)
             else:
                 print_text(
-                    f"{job.id}: started; it goes on without this console. Watch it with 'eagle3-console {args.host}'."
+                    f"{job.id}: started; it goes on without this console. Watch it with 'eagle3-console {named(args)}'."
                 )
             return ExitCode.GOOD
         extract = await flow.extract_wait(job)

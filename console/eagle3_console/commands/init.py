@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from eagle3_console import report
 from eagle3_console.commands.context import open_flow
+from eagle3_console.dial import named
 from eagle3_console.errors import BoxRefused
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import print_json, print_text
@@ -52,7 +53,7 @@ async def init(args: argparse.Namespace) -> int:
                 }
             )
         else:
-            print_text("\n".join(lines(made, launch, failures, saved, args.host)))
+            print_text("\n".join(lines(made, launch, failures, saved, named(args))))
         if failures:
             return ExitCode.BOX_NOT_FIT
         return ExitCode.USAGE if made.missing else ExitCode.GOOD

@@ -7,6 +7,7 @@ import dataclasses
 
 from eagle3_console import judge, report
 from eagle3_console.commands.context import open_flow
+from eagle3_console.dial import named
 from eagle3_console.events import Narration
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.headless import print_json, print_text
@@ -19,11 +20,11 @@ async def run(args: argparse.Namespace) -> int:
         if args.stop_server:
             await flow.server_stop()
         else:
-            flow.emit(Narration(f"the server is left running; stop it with 'eagle3-console server stop {args.host}'"))
+            flow.emit(Narration(f"the server is left running; stop it with 'eagle3-console server stop {named(args)}'"))
         if args.json:
             print_json(report.run_json(result))
         else:
-            print_text(report.run_markdown(result, flow.session.where))
+            print_text(report.run_markdown(result, flow.session.again))
         return result.exit_code
 
 

@@ -38,7 +38,7 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
 
     Args:
         controller: the work; its events are consumed until they end.
-        target: what a person typed to get here, for the header and for "come back with".
+        target: what a person typed to get here, for the header.
         settings: the person's own keys, theme and so on.
         readonly: nothing on the box is changed from here; the settings may say so too.
         ends_with_us: the box is a demo's, and what runs there is stopped when the screen closes.
@@ -147,4 +147,4 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
 
     def farewell(self) -> str:
         """What goes on without the console, and how to come back to it."""
-        return farewell(self.state, self.target, self._ends_with_us, self.under_way("the whole run"))
+        return farewell(self.state, self.target, self.again, self._ends_with_us, self.under_way("the whole run"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import time
 from collections.abc import Awaitable, Callable
 
@@ -26,7 +27,7 @@ class ConsoleBase(App[None]):
 
     Args:
         controller: the work; its events are consumed until they end.
-        target: what a person typed to get here, for the header and for "come back with".
+        target: what a person typed to get here, for the header.
         settings: the person's own keys, theme and so on.
         readonly: nothing on the box is changed from here; the settings may say so too.
         ascii_signs: signs for a terminal without UTF-8; `None`: what the locale says.
@@ -45,6 +46,8 @@ class ConsoleBase(App[None]):
         super().__init__()
         self.controller = controller
         self.target = target
+        self.again = shlex.quote(target)
+        """How a shell names the box in a command."""
         self.settings = settings
         self.readonly = readonly or settings.readonly
         self.keys = self.table()

@@ -104,7 +104,7 @@ class BoxActions(SetupActions):
         self.push_screen(ReportDialog.of_verify(report, self.glyphs, self.key_of("report").shown))
 
     async def _report(self) -> None:
-        self.push_screen(ReportScreen(await self.controller.report(), self.target))
+        self.push_screen(ReportScreen(await self.controller.report(), self.again))
 
     def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> None:
         """Ask; what interrupts an extraction that runs is confirmed by the host's name, of several choices in a second step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -43,6 +44,7 @@ class FleetApp(ConsoleApp):
     Args:
         boxes: host, controller and recorder of each, two at least.
         settings, readonly, ascii_signs, wall: as for `ConsoleApp`.
+        leading: the options without which the hosts' names would lead elsewhere.
     """
 
     opens_setup = False  # the list comes first
@@ -54,7 +56,9 @@ class FleetApp(ConsoleApp):
         readonly: bool = False,
         ascii_signs: bool | None = None,
         wall: Callable[[], float] = time.time,
+        leading: Sequence[str] = (),
     ) -> None:
+        self._leading = leading
         super().__init__(boxes[0][1], boxes[0][0], settings, readonly, ascii_signs=ascii_signs, wall=wall)
         self.boxes = [self._box(*box) for box in boxes]
         shown = {key.id: key.shown for key in self.keys}
@@ -73,6 +77,7 @@ class FleetApp(ConsoleApp):
         """Keys and dialogs are about this box from now on."""
         self._current = box
         self.controller, self.target, self.state = box.controller, box.host, box.state
+        self.again = shlex.join([box.host, *self._leading])
         self.dashboard, self._busy, self._recorder = box.dashboard, box.busy, box.recorder
 
     def get_default_screen(self) -> Screen[None]:
@@ -192,5 +197,6 @@ class FleetApp(ConsoleApp):
 
     def farewell(self) -> str:
         """What goes on, box by box, and how to come back to all."""
-        on = [farewell(box.state, box.host, False).partition(" Come back")[0] for box in self.boxes]
-        return "\n".join([*on, f"Come back with: eagle3-console {' '.join(box.host for box in self.boxes)}"])
+        back = [*(box.host for box in self.boxes), *self._leading]
+        on = [farewell(box.state, box.host, "", False).partition(" Come back")[0] for box in self.boxes]
+        return "\n".join([*on, f"Come back with: eagle3-console {shlex.join(back)}"])

@@ -47,7 +47,7 @@ class ScreenActions(ConsoleBase):
     def action_help(self) -> None:
         """Every key."""
         reasons = {key.id: reason for key, reason in self.impossible()}
-        self.push_screen(HelpScreen(self.keys, reasons, self.target))
+        self.push_screen(HelpScreen(self.keys, reasons, self.again))
 
     def take_theme(self, name: str) -> None:
         """Another theme, until the screen closes."""

@@ -66,7 +66,7 @@ class SetupActions(ConsoleBase):
             self.notify(f"nothing was saved; {self.key_of('setup').shown} opens the set-up again")
             return
         self.controller.adopt(chosen.plan)
-        self.notify(f"saved: {chosen.path}; from now on 'eagle3-console {self.target}' knows it", markup=False)
+        self.notify(f"saved: {chosen.path}; from now on 'eagle3-console {self.again}' knows it", markup=False)
         if chosen.then == "start":
             self.run_all()
 
@@ -76,6 +76,6 @@ class SetupActions(ConsoleBase):
         if isinstance(controller, SetupController):
 
             async def run() -> None:
-                self.push_screen(ReportScreen(await controller.run_all(), self.target))
+                self.push_screen(ReportScreen(await controller.run_all(), self.again))
 
             self.act("the whole run", run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -24,10 +23,10 @@ class ReportScreen(ModalScreen[None]):
         Binding("y", "copy", "copy"),
     ]
 
-    def __init__(self, text: str, target: str) -> None:
+    def __init__(self, text: str, again: str) -> None:
         super().__init__()
         self.text = text
-        self._target = target
+        self._again = again
 
     def compose(self) -> ComposeResult:
         """The text, as long as it is."""
@@ -39,7 +38,7 @@ class ReportScreen(ModalScreen[None]):
         """The frame says how to leave."""
         frame = self.query_one("#report")
         frame.border_title = "Report (esc leaves, y copies)"
-        frame.border_subtitle = words(f"into a file: eagle3-console report {shlex.quote(self._target)} > FILE")
+        frame.border_subtitle = words(f"into a file: eagle3-console report {self._again} > FILE")
         frame.focus()
 
     def action_leave(self) -> None:

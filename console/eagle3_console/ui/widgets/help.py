@@ -23,11 +23,11 @@ _KEY_CELLS = 8
 class KeyList(Widget):
     """The table, as wide as there is room."""
 
-    def __init__(self, keys: Sequence[Key], reasons: Mapping[str, str], target: str) -> None:
+    def __init__(self, keys: Sequence[Key], reasons: Mapping[str, str], again: str) -> None:
         super().__init__()
         self._keys = sorted(keys, key=lambda key: key.group)
         self._reasons = reasons
-        self._target = target
+        self._again = again
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many lines as it takes."""
@@ -54,7 +54,7 @@ class KeyList(Widget):
             width,
         )
         yield from wrap("Keys, theme and alerts are yours to set: eagle3-console config show", width)
-        yield from wrap(f"Detaching stops nothing. Come back with: eagle3-console {self._target}", width)
+        yield from wrap(f"Detaching stops nothing. Come back with: eagle3-console {self._again}", width)
 
 
 class HelpScreen(ModalScreen[None]):
@@ -66,9 +66,9 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "back")]
 
-    def __init__(self, keys: Sequence[Key], reasons: Mapping[str, str], target: str) -> None:
+    def __init__(self, keys: Sequence[Key], reasons: Mapping[str, str], again: str) -> None:
         super().__init__()
-        self._list = KeyList(keys, reasons, target)
+        self._list = KeyList(keys, reasons, again)
 
     def compose(self) -> ComposeResult:
         """The table."""
