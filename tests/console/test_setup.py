@@ -189,6 +189,48 @@ def test_without_a_gpu_the_server_runs_on_the_cpu() -> None:
     assert "which is slow" in said(one, WARN)
 
 
+CPU_ONLY = facts(())
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "seen", "level", "words"),
+    [
+        ("tp", "16", {}, FAIL, "16 GPUs are asked and 8 are there"),
+        ("tp", "4", {"facts": CPU_ONLY}, WARN, "no GPU is seen: 4 processes share the CPU"),
+        ("tp", "1", {"facts": CPU_ONLY}, OK, ""),
+        ("tokens_in_flight", "999999999999", {}, FAIL, "more than 1,048,576"),
+        ("tokens_in_flight", "1048577", {"model": None}, FAIL, "SGLang's own is 16,384 at most"),
+        ("tokens_in_flight", "1048576", {}, OK, ""),
+        ("tokens_in_flight", "100000", {"facts": facts(GPUS, 4 * 10**9)}, FAIL, "At most 69,754 fit"),
+        ("tokens_in_flight", "69754", {"facts": facts(GPUS, 4 * 10**9)}, WARN, "more than half"),
+        ("tokens_in_flight", "34000", {"facts": facts(GPUS, 4 * 10**9)}, OK, ""),
+        ("max_seq_len", "999999999", {}, WARN, "the model takes 262,144 tokens"),
+        ("max_seq_len", "262139", {}, WARN, "longer ones than the model takes are refused"),
+        ("max_seq_len", "262138", {}, OK, ""),
+        ("samples", "99999999", {}, WARN, "the data has about 10,000"),
+        ("samples", "10001", {"data": dataclasses.replace(DATA, exact=True)}, WARN, "the data has 10,000: "),
+        ("samples", "10000", {}, OK, ""),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_and_a_harmless_one_is_warned_of(
+    name: str, typed: str, seen: dict[str, object], level: str, words: str
+) -> None:
+    one = made(DRAFT.typed(name, typed), **seen)
+    found = [(each.level, f"{each.sentence} {each.cure}") for each in one.fields.get(name, ())]
+    if level == OK:
+        assert not found
+        return
+    assert [each for each in found if each[0] == level and words in each[1]], found
+    assert (at_fault(one) == name) is (level == FAIL)
+
+
+def test_dumps_on_a_disk_are_not_bound_by_what_dev_shm_holds() -> None:
+    draft = DRAFT.typed("tokens_in_flight", "100000")
+    small = facts(GPUS, 4 * 10**9)
+    assert not made(draft, facts=small).ready
+    assert made(draft.typed("dump_dir", "/fast/d"), facts=small).ready
+
+
 def test_of_several_pythons_the_newest_sglang_that_lacks_nothing() -> None:
     old, new = PythonFact("/a/python", "conda", "3.11.1", "0.5.9"), PythonFact("/b/python", "/b", "3.12.0", "0.5.23")
     half = PythonFact("/c/python", "/c", "3.12.0", "0.5.24", ("torch",))
@@ -400,7 +442,7 @@ def test_a_port_that_our_own_server_holds_is_right() -> None:
     for draft in (DRAFT, DRAFT.typed("port", "30000")):
         one = made(draft, box=Looked(port=PortFact(30001, True), asked=ours))
         assert (one.plan.port, one.ready) == (30000, True)
-        assert one.proposals["port"].reason.startswith("our own server has it")
+        assert one.proposals["port"].reason.startswith("the running server's")
         assert "30000 is held by our own server" in said(one, OK)
 
 
@@ -542,7 +584,12 @@ def test_what_is_saved_gives_the_same_plan_again_and_the_host_remembers_it(xdg: 
         assert kept == FULL
         assert sorted(plan.server_args) == sorted(FULL.server_args)
     assert opened("other") == dataclasses.replace(Plan(), on_trouble="pause")
-    assert opened("root@h", "--model", "/x").data == ""
+    for name in ("model", "data", "out"):
+        other = opened("root@h", f"--{name}", "/x")
+        kept = dataclasses.replace(other, on_trouble=FULL.on_trouble, server_args=FULL.server_args)
+        assert kept == dataclasses.replace(FULL, **{name: "/x"}), "the one word changes one thing"
+    whole = opened("root@h", "--model", "/x", "--data", "/y", "--out", "/z")
+    assert (whole.model, whole.server_args) == ("/x", ()), "a run of its own"
     path.unlink()
     assert opened("root@h").model == ""
 

@@ -35,8 +35,11 @@ def remember(host: str, name: str) -> None:
 
 
 def with_remembered(args: argparse.Namespace) -> argparse.Namespace:
-    """The command line with the host's last profile, where it names neither a profile nor model, data or output."""
-    if args.profile or args.model or args.data or args.out:
+    """The command line with the host's last profile below it: what the command line names wins, the rest is the profile's.
+
+    One that names a profile itself, or all of model, data and output, is a run of its own: nothing is laid below it.
+    """
+    if args.profile or (args.model and args.data and args.out):
         return args
     return argparse.Namespace(**{**vars(args), "profile": remembered(args.host)})
 

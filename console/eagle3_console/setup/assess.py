@@ -12,7 +12,7 @@ from typing import Any
 from eagle3_console import units
 from eagle3_console.judge import FAIL, OK, WARN, Finding
 from eagle3_console.plan import Plan
-from eagle3_console.setup import arithmetic, verdicts
+from eagle3_console.setup import arithmetic, numbers, verdicts
 from eagle3_console.setup.draft import ASKED, FIELDS, SETTINGS, Draft, Seen, value_of
 from eagle3_console.setup.propose import Proposal, effective, propose
 
@@ -68,7 +68,7 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None, host: str = "HOST
         base, **{**blank, **known}, server_env={**base.server_env, **draft.env}, said=frozenset(said)
     )
     box = verdicts.of_box(seen.facts, seen.box, plan) if seen.facts is not None else ()
-    fields = {**_fields(seen, plan, texts, box), **wrong}
+    fields = {**_fields(seen, plan, texts, box, arithmetic.token_bytes(seen, draft)), **wrong}
     if seen.trouble:
         box = (Finding(FAIL, "box", seen.trouble), *box)
     forecast = _forecast(seen, draft, plan, host)
@@ -96,17 +96,22 @@ def _python_named(seen: Seen, typed: str) -> str:
     return next((one.path for one in pythons if one.found_by == "--python" and one.path.endswith(rest)), "")
 
 
-def _fields(seen: Seen, plan: Plan, texts: Mapping[str, str], box: Sequence[Finding]) -> dict[str, tuple[Finding, ...]]:
+def _fields(
+    seen: Seen, plan: Plan, texts: Mapping[str, str], box: Sequence[Finding], token_bytes: int
+) -> dict[str, tuple[Finding, ...]]:
     found: dict[str, tuple[Finding, ...]] = {"python": verdicts.of_python(box, seen.data)}
     layers = None
     if seen.model is not None:
         found["model"] = verdicts.of_model(seen.model, plan)
     if seen.model is not None and not any(one.what == "model" and one.level == FAIL for one in found["model"]):
         layers = seen.model
-        found["tp"] = verdicts.of_tp(seen.model, seen.facts, plan)
+        found["tp"] = numbers.of_tp(seen.model, seen.facts, plan)
+        found["max_seq_len"] = numbers.of_longest(plan, seen.model)
+    found["tokens_in_flight"] = numbers.of_in_flight(plan, seen.facts, token_bytes)
     found["boundaries"] = verdicts.of_boundaries(layers, plan, texts["boundaries"])
     if seen.data is not None:
         found["data"] = verdicts.of_data(seen.data, seen.model)
+        found["samples"] = numbers.of_samples(plan, seen.data)
     if seen.out is not None:
         found["out"] = verdicts.of_output(seen.out, plan)
         if not any(one.level == FAIL for one in found["out"]):

@@ -177,7 +177,7 @@ def _port(seen: Seen) -> Proposal | None:
         return None
     asked = seen.box.asked if seen.box is not None else None
     if asked is not None and asked.job:
-        return Proposal(str(asked.port), "our own server has it, which a start replaces")
+        return Proposal(str(asked.port), "the running server's, which is ours: a start replaces it")
     if not port.free:
         return Proposal(str(port.port), f"taken by {port.holder}: choose another one")
     before = f"; {asked.port} is taken by {asked.holder}" if asked is not None and not asked.free else ""

@@ -9,7 +9,6 @@ from eagle3_console import units
 from eagle3_console.judge import FAIL, OK, WARN, Finding, meant
 from eagle3_console.plan import Plan
 from eagle3_console.setup.draft import as_typed, listed
-from eagle3_console.setup.propose import fitting, sizes
 from eagle3_console.trainers import TRAINERS, unable_by_boundaries
 from eagle3_remote.protocol import DataLook, Facts, Gauges, Looked, ModelLook, OutLook, PortFact
 
@@ -151,25 +150,6 @@ def _trainers(plan: Plan) -> list[Finding]:
         Finding(WARN, "trainers", f"not for {'; '.join(names)} ({why}).", cure if at == len(reasons) else "")
         for at, (why, names) in enumerate(reasons.items(), 1)
     ]
-
-
-def of_tp(look: ModelLook, facts: Facts | None, plan: Plan) -> tuple[Finding, ...]:
-    """Whether so many GPUs are there and hold the model; nothing to say while they do."""
-    gpus = facts.gauges.gpus if facts is not None and facts.gauges is not None else ()
-    found = []
-    if plan.tp not in sizes(look, plan.tp):
-        able = ", ".join(map(str, sizes(look, max(len(gpus), 8))))
-        found.append(
-            Finding(FAIL, "tp", f"{look.heads} heads cannot be shared by {plan.tp} GPUs.", f"Possible: {able}.")
-        )
-    if gpus and plan.tp > len(gpus):
-        found.append(Finding(FAIL, "tp", f"{plan.tp} GPUs are asked and {len(gpus)} are there.", "Ask for fewer."))
-    elif gpus and not plan.on_cpu() and plan.tp not in fitting(look, gpus) and plan.tp in sizes(look, plan.tp):
-        have = units.gib(plan.tp * min(gpu.memory_total for gpu in gpus))
-        text = f"{units.gib(look.fact.weight_bytes)} of weights leave little of the {have} of {plan.tp} GPUs."
-        too_much = look.fact.weight_bytes > plan.tp * min(gpu.memory_total for gpu in gpus)
-        found.append(Finding(FAIL if too_much else WARN, "tp", text, "More GPUs are needed."))
-    return tuple(found)
 
 
 def of_python(box: Sequence[Finding], data: DataLook | None) -> tuple[Finding, ...]:

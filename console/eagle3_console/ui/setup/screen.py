@@ -291,7 +291,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         text = (
             draw.findings(made.forecast, self._glyphs)
             if made.forecast
-            else words(("known when model and data are", MUTED))
+            else words(("known when Model and Data are", MUTED))
         )
         self.query_one("#setup-forecast", Static).update(text)
         line = self.query_one("#setup-line", Static)
