@@ -45,7 +45,7 @@ def proposal(one: Proposal | None, own: str | None) -> Content:
         own: what the person has; `None`: what is proposed counts.
     """
     if one is None:
-        return words(("known when Model, Data and Output are", MUTED) if own is None else ("yours", "bold"))
+        return words(("known when Model and Data are", MUTED) if own is None else ("yours", "bold"))
     if own is None:
         return words((one.reason, MUTED))
     if own == one.text:
