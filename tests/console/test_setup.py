@@ -6,6 +6,7 @@ import dataclasses
 import json
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,6 @@ from eagle3_console.setup.assess import (
     Assessment,
     assess,
     at_fault,
-    changes_after_restart,
     next_step,
     profile_name,
     sizes,
@@ -543,9 +543,43 @@ def test_a_path_with_a_slash_at_its_end_is_the_path(name: str, typed: str, read:
     assert Draft().typed("server_args", "--x /a/").texts == {"server_args": "--x /a/"}
 
 
-def test_what_a_running_server_keeps_until_its_restart() -> None:
-    draft = Draft({"model": "/m", "tp": "4", "samples": "10", "data": "/new"})
-    assert changes_after_restart(draft, Plan(model="/m", tp=8)) == ("Tensor par.",)
+SERVING = Plan(model="/m/Kimi-K2.5", python=PYTHON, tp=8, boundaries=(2, 30, 58), final="pre")
+
+
+@pytest.mark.parametrize(
+    ("typed", "served", "fields"),
+    [
+        ({}, {}, ()),
+        ({"samples": "10", "data": "/new", "max_seq_len": "100"}, {}, ()),
+        ({"boundaries": "1,3,6"}, {}, ("boundaries",)),
+        ({"boundaries": "58,2,30"}, {}, ()),
+        ({"boundaries": "2,30,58"}, {"boundaries": ()}, ()),
+        ({"boundaries": "1,3,6"}, {"boundaries": ()}, ("boundaries",)),
+        ({}, {"boundaries": (2, 4, 5)}, ("boundaries",)),
+        ({"final": "post"}, {}, ("final",)),
+        ({}, {"final": "post"}, ("final",)),
+        ({}, {"model": "/m/other"}, ("model",)),
+        ({"tp": "4"}, {}, ("tp",)),
+        ({"tp": "x"}, {}, ()),
+        ({}, {"tp": 2, "port": 31000}, ()),
+        ({"port": "30000", "dump_dir": "/d"}, {"port": 31000}, ("dump_dir", "port")),
+        ({"tokens_in_flight": "auto"}, {}, ()),
+        ({"server_args": "--a 1 --b=2"}, {"server_args": ("--host", "0.0.0.0", "--b", "2", "--a", "1")}, ()),
+        ({"server_args": "--a 1"}, {"server_args": ("--a", "2")}, ("server_args",)),
+    ],
+)
+def test_what_a_running_server_goes_against_waits_for_its_restart(
+    typed: dict[str, str], served: dict[str, Any], fields: tuple[str, ...]
+) -> None:
+    one = assess(Draft({**DRAFT.texts, **typed}), SEEN, running=dataclasses.replace(SERVING, **served))
+    assert one.waits == fields
+    if not one.ready:
+        return
+    step = next_step(one, "R")
+    assert ("ctrl+r saves and starts everything" in step) is (not fields), step
+    for name in fields:
+        assert FIELDS[name].label in step
+        assert "R on the dashboard restarts the server" in step
 
 
 def test_sizes_in_three_units() -> None:

@@ -355,7 +355,33 @@ async def test_a_running_server_says_what_waits_for_its_restart() -> None:
         assert field(pilot, "model").input.value == "/models/kimi-k2.5"
         screen_of(pilot).query_one("#input-tp").focus()
         await pilot.press("4")
-        await appears(pilot, "Tensor par. change only after its restart")
+        await appears(pilot, "A server runs: only its restart changes Tensor par. (R on the dashboard).")
+
+
+async def test_what_the_running_server_goes_against_is_saved_and_not_started() -> None:
+    """The line above, the line below and the key say the same; saving alone is possible."""
+    app, controller = setup([LIVE, arrived(READY)], plan=dataclasses.replace(CHOSEN, model="/models/kimi-k2.5"))
+    looked = dataclasses.replace(SEEN.model, fact=dataclasses.replace(SEEN.model.fact, path="/models/kimi-k2.5"))  # type: ignore[union-attr,type-var]
+    controller.setup_box.seen = dataclasses.replace(SEEN, model=looked)
+    async with app.run_test(size=(120, 45), notifications=True) as pilot:
+        await until(pilot, lambda: app.state.snapshot is not None)
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen) and screen_of(pilot).made.ready)
+        await appears(pilot, "ctrl+r saves and starts everything")
+        boundaries = screen_of(pilot).query_one("#input-boundaries", Input)
+        boundaries.value = "1,3,6"
+        await until(pilot, lambda: screen_of(pilot).made.plan.boundaries == (1, 3, 6))
+        await until(pilot, lambda: screen_of(pilot).made.ready)
+        assert "ctrl+r saves and starts everything" not in text_of(app)
+        await appears(pilot, "A server runs: only its restart changes Boundaries")
+        await appears(pilot, "ctrl+s saves it; then R")
+        await pilot.press("ctrl+r")
+        await until(pilot, lambda: app.focused is boundaries)
+        assert (controller.setup_box.saved, controller.calls) == ([], [])
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not isinstance(app.screen, SetupScreen))
+        assert controller.plan.boundaries == (1, 3, 6)
+        assert controller.calls == []
 
 
 @pytest.mark.parametrize("kind", ["readonly", "named", "no set-up"])

@@ -13,8 +13,9 @@ from eagle3_console import units
 from eagle3_console.judge import FAIL, OK, WARN, Finding
 from eagle3_console.plan import Plan
 from eagle3_console.setup import arithmetic, numbers, verdicts
-from eagle3_console.setup.draft import ASKED, FIELDS, SETTINGS, Draft, Seen, value_of
+from eagle3_console.setup.draft import ASKED, FIELDS, Draft, Seen, value_of
 from eagle3_console.setup.propose import Proposal, effective, propose
+from eagle3_console.setup.running import waiting
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Assessment:
     """Why it cannot be started."""
     missing: tuple[str, ...]
     """What is not known yet, in words."""
+    waits: tuple[str, ...] = ()
+    """Fields that the running server goes against until its restart: it can be saved, and not be started."""
 
     @property
     def ready(self) -> bool:
@@ -41,12 +44,15 @@ class Assessment:
         return not self.failures and not self.missing
 
 
-def assess(draft: Draft, seen: Seen, base: Plan | None = None, host: str = "HOST") -> Assessment:
+def assess(
+    draft: Draft, seen: Seen, base: Plan | None = None, host: str = "HOST", running: Plan | None = None
+) -> Assessment:
     """The set-up as it stands.
 
     Args:
         base: what else the command line said, which has no field here.
         host: what the person typed to get to the box, for commands that are named.
+        running: what the running server was started with; `None`: none runs.
     """
     base = base or Plan()
     proposals = propose(seen, draft)
@@ -75,7 +81,10 @@ def assess(draft: Draft, seen: Seen, base: Plan | None = None, host: str = "HOST
     all_findings = [*box, *(one for found in fields.values() for one in found), *forecast]
     failed = (f"{one.what}: {one.sentence} {one.cure}".strip() for one in all_findings if one.level == FAIL)
     failures = tuple(dict.fromkeys(failed))  # what is said of the box is said at its field, too
-    return Assessment(box, fields, proposals, texts, plan, forecast, failures, _missing(seen, texts, plan, wrong))
+    typed = {name: text for name, text in draft.texts.items() if name not in wrong}
+    waits = waiting(plan, typed, running, seen) if running is not None else ()
+    missing = _missing(seen, texts, plan, wrong)
+    return Assessment(box, fields, proposals, texts, plan, forecast, failures, missing, waits)
 
 
 def _absolute(name: str, seen: Seen, typed: str) -> str:
@@ -227,8 +236,19 @@ def at_fault(made: Assessment) -> str:
     return ""
 
 
-def next_step(made: Assessment) -> str:
-    """One sentence: what to do now."""
+def after_restart(made: Assessment) -> str:
+    """What the running server goes against, as half a sentence; empty: nothing."""
+    if not made.waits:
+        return ""
+    return f"only its restart changes {', '.join(FIELDS[name].label for name in made.waits)}"
+
+
+def next_step(made: Assessment, restart: str = "R") -> str:
+    """One sentence: what to do now.
+
+    Args:
+        restart: the dashboard's key that restarts the server.
+    """
     name = at_fault(made)
     field = FIELDS.get(name)
     if field in ASKED:
@@ -243,6 +263,11 @@ def next_step(made: Assessment) -> str:
         return f"One moment: {made.missing[0]}."
     if made.failures:
         return f"Not yet: {made.failures[0]}"
+    if made.waits:
+        return (
+            f"All is known, but a server runs and {after_restart(made)}: ctrl+s saves it; "
+            f"then {restart} on the dashboard restarts the server with it."
+        )
     return "All is known: ctrl+r saves and starts everything, ctrl+s only saves."
 
 
@@ -251,19 +276,3 @@ def profile_name(plan: Plan, host: str) -> str:
     words = [os.path.basename(plan.model.rstrip("/")) or "run", re.sub(r"^.*@|:\d+$", "", host)]
     name = "-".join(re.sub(r"[^a-z0-9.]+", "-", word.lower()).strip("-.") for word in words)
     return name.strip("-.")[:64] or "run"
-
-
-def changes_after_restart(draft: Draft, running: Plan) -> tuple[str, ...]:
-    """Labels of the fields that differ from what a running server was started with, and wait for its restart."""
-    labels = []
-    for field in (*ASKED, *SETTINGS):
-        text = draft.texts.get(field.name)
-        if not field.restart or text is None:
-            continue
-        try:
-            changed = value_of(field.name, text) != getattr(running, field.name)
-        except ValueError:
-            continue
-        if changed:
-            labels.append(field.label)
-    return tuple(labels)

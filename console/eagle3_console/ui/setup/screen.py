@@ -17,7 +17,7 @@ from eagle3_console import report
 from eagle3_console.errors import UsageError
 from eagle3_console.plan import Plan
 from eagle3_console.profiles.write import ProfileExists
-from eagle3_console.setup.assess import Assessment, assess, at_fault, changes_after_restart, next_step, profile_name
+from eagle3_console.setup.assess import Assessment, after_restart, assess, at_fault, next_step, profile_name
 from eagle3_console.setup.draft import ASKED, SETTINGS, Draft, Field, from_plan
 from eagle3_console.ui.draw import MUTED, words
 from eagle3_console.ui.glyphs import Glyphs
@@ -84,7 +84,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self._loaded = plan.profile
         self._asked_for: tuple[str, bool] | None = None
         """Name and key of the last save that would have replaced another profile."""
-        self.made: Assessment = assess(self._draft, self._asking.seen, plan, target)
+        self.made: Assessment = assess(self._draft, self._asking.seen, plan, target, running)
         texts = self._draft.texts
         self._paths = {
             field.name: PathField(at, field, texts.get(field.name, ""), self._complete(field), self._typed, glyphs)
@@ -231,7 +231,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
     async def action_save(self, start: bool) -> None:
         """Keep it as a profile of this host, where all is known and nothing stands against it."""
         await self._caught_up()
-        if not self.made.ready or (start and self._asking.launch_fault):
+        if not self.made.ready or (start and (self._asking.launch_fault or self.made.waits)):
             self._point_at_fault()
             return
         name = self.query_one("#setup-name", FieldInput).value.strip()
@@ -251,7 +251,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self.dismiss(Chosen(plan, "start" if start else "nothing", path))
 
     def _point_at_fault(self) -> None:
-        if name := at_fault(self.made):
+        if name := at_fault(self.made) or next(iter(self.made.waits), ""):
             self.query_one(f"#input-{name}").focus()
         self.notify(self._next(self.made), title="not saved", severity="warning", markup=False)
 
@@ -266,7 +266,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         if not self.is_mounted:
             return
         seen = self._asking.seen
-        made = self.made = assess(self._draft, seen, self._base, self._target)
+        made = self.made = assess(self._draft, seen, self._base, self._target, self._server)
         self._asking.follow_line(made)
         if made.box:
             self.query_one("#setup-found", Static).update(draw.findings(made.box, self._glyphs))
@@ -285,7 +285,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
     def _next(self, made: Assessment) -> str:
         if made.ready and self._asking.launch_fault:
             return f"Not yet: {self._asking.launch_fault}"
-        return next_step(made)
+        return next_step(made, self._restart)
 
     def _show_plan(self, made: Assessment) -> None:
         text = (
@@ -321,13 +321,10 @@ class SetupScreen(ModalScreen[Chosen | None]):
         line.set_class(self._server is not None, "-shown")
         if self._server is None:
             return
-        waits = changes_after_restart(self._draft, self._server)
         text = (
             "A server runs. Data, Output, Longest and Samples count from the next extraction on; "
             f"the rest after a restart ({self._restart})."
         )
-        if waits:
-            text = (
-                f"A server runs: {', '.join(waits)} change only after its restart ({self._restart} on the dashboard)."
-            )
+        if waits := after_restart(self.made):
+            text = f"A server runs: {waits} ({self._restart} on the dashboard)."
         line.update(words(f"{self._glyphs.warning} {text}"))
