@@ -9,14 +9,14 @@ from typing import ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from eagle3_console.keys import Key
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.widgets.text_modal import DialogText, TextModal
 
 _BUTTON_CELLS = 6
 """What a button takes beside its words: its padding and the gap to the next."""
@@ -34,7 +34,7 @@ class Choice:
     """What would be lost, in sentences."""
 
 
-class AskDialog(ModalScreen[str | None]):
+class AskDialog(TextModal[str | None]):
     """Says what each choice would lose. Cancel has the focus; a choice's own key, or enter on its button, confirms.
 
     The result is the `Choice.answer`, or `None` for cancel.
@@ -46,10 +46,8 @@ class AskDialog(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "cancel", "cancel"),
-        Binding("left,up", "app.focus_previous", show=False),
-        Binding("right,down", "app.focus_next", show=False),
-        Binding("pagedown,space", "scroll_text(1)", show=False),
-        Binding("pageup,b", "scroll_text(-1)", show=False),
+        Binding("left", "app.focus_previous", show=False),
+        Binding("right", "app.focus_next", show=False),
     ]
     AUTO_FOCUS = "#cancel"
 
@@ -73,9 +71,7 @@ class AskDialog(ModalScreen[str | None]):
         """Title, losses, buttons."""
         with Vertical(id="dialog"):
             yield Static(words((self._title, "bold")), id="dialog-title")
-            with VerticalScroll(
-                id="dialog-text", can_focus=False, classes="-single" if len(self._choices) == 1 else ""
-            ):
+            with DialogText(classes="-single" if len(self._choices) == 1 else ""):
                 for choice in self._choices:
                     if len(self._choices) > 1:
                         yield Static(words((choice.label, "bold underline")), classes="dialog-choice")
@@ -83,18 +79,23 @@ class AskDialog(ModalScreen[str | None]):
                         yield Static(words(f"{self._glyphs.warning} {loss}"), classes="dialog-loss")
                 if self._line is not None:
                     yield Static(words("Asking the box for the exact line."), id="dialog-line")
-            if self._typed is not None:
-                text = f"An extraction runs. To go on, type the name of the host: {self._wanted}"
-                yield Static(words((text, "bold")), id="dialog-wanted")
-                yield self._typed
-            with Horizontal(id="dialog-buttons"):
-                yield Button("Cancel (esc)", id="cancel", compact=True)
-                for number, choice in enumerate(self._choices):
-                    how = choice.key.shown if self._typed is None else "enter"
-                    label = words(f"{choice.label} ({how})")
-                    button = Button(label, id=f"choice-{number}", variant="error", compact=True)
-                    button.disabled = self._typed is not None
-                    yield button
+            with Vertical(id="dialog-foot"):
+                yield from self._foot()
+
+    def _foot(self) -> ComposeResult:
+        """What is in sight however long the text is."""
+        if self._typed is not None:
+            text = f"An extraction runs. To go on, type the name of the host: {self._wanted}"
+            yield Static(words((text, "bold")), id="dialog-wanted")
+            yield self._typed
+        with Horizontal(id="dialog-buttons"):
+            yield Button("Cancel (esc)", id="cancel", compact=True)
+            for number, choice in enumerate(self._choices):
+                how = choice.key.shown if self._typed is None else "enter"
+                label = words(f"{choice.label} ({how})")
+                button = Button(label, id=f"choice-{number}", variant="error", compact=True)
+                button.disabled = self._typed is not None
+                yield button
 
     def on_resize(self) -> None:
         """Buttons that do not fit beside each other lie below each other."""
@@ -116,11 +117,6 @@ class AskDialog(ModalScreen[str | None]):
             text = str(error)
         lines = Content("\n").join(words(one) for one in text.splitlines())
         self.query_one("#dialog-line", Static).update(lines)
-
-    def action_scroll_text(self, pages: int) -> None:
-        """The line is longer than the dialog."""
-        text = self.query_one("#dialog-text", VerticalScroll)
-        text.scroll_relative(y=pages * max(text.size.height - 1, 1), animate=False)
 
     def on_key(self, event: events.Key) -> None:
         """A choice's own key confirms it."""
@@ -148,8 +144,12 @@ class AskDialog(ModalScreen[str | None]):
         """Enter or a click."""
         event.stop()
         name = event.button.id or ""
-        self.dismiss(None if name == "cancel" else self._choices[int(name.removeprefix("choice-"))].answer)
+        if name == "cancel":
+            self.action_cancel()
+        else:
+            self.dismiss(self._choices[int(name.removeprefix("choice-"))].answer)
 
     def action_cancel(self) -> None:
-        """Nothing happens."""
+        """Nothing happens, and that is said: enter is quickly pressed."""
+        self.app.notify(f"nothing was done: {self._title.rstrip('?.')}", title="cancelled", markup=False)
         self.dismiss(None)

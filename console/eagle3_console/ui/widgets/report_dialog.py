@@ -7,27 +7,21 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from eagle3_console import units
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.glyphs import Glyphs
+from eagle3_console.ui.widgets.text_modal import DialogText, TextModal
 from eagle3_remote.protocol import VerifyReport
 
 
-class ReportDialog(ModalScreen[None]):
+class ReportDialog(TextModal[None]):
     """A verdict and lines below it; nothing is asked."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "leave", "close"),
-        Binding("down,j", "scroll_text(1)", show=False),
-        Binding("up,k", "scroll_text(-1)", show=False),
-        Binding("pagedown,space", "scroll_text(10)", show=False),
-        Binding("pageup,b", "scroll_text(-10)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "leave", "close")]
 
     def __init__(self, title: Content, lines: Sequence[Content]) -> None:
         super().__init__()
@@ -61,15 +55,11 @@ class ReportDialog(ModalScreen[None]):
         """Verdict, lines, the one button."""
         with Vertical(id="dialog", classes="-calm"):
             yield Static(self._title, id="dialog-title")
-            with VerticalScroll(id="dialog-text", can_focus=False, classes="-single"):
+            with DialogText(classes="-single"):
                 for line in self._lines:
                     yield Static(line, classes="dialog-loss")
-            with Vertical(id="dialog-buttons"):
+            with Vertical(id="dialog-foot"), Horizontal(id="dialog-buttons"):
                 yield Button("Close (esc)", id="cancel", compact=True)
-
-    def action_scroll_text(self, lines: int) -> None:
-        """More faults than room."""
-        self.query_one("#dialog-text", VerticalScroll).scroll_relative(y=lines, animate=False)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Enter or a click."""
