@@ -373,7 +373,7 @@ def _verified_alert(verify: VerifyReport) -> Alert:
     text = f"verified {verify.dataset}: {units.number(verify.samples)} samples, {faults}"
     if verify.ok:
         return Alert(now, "info", f"verified-{now:.0f}", text)
-    cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing"
+    cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing or damaged"
     return Alert(now, "error", f"verified-{now:.0f}", text, cure)
 
 

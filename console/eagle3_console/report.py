@@ -59,6 +59,12 @@ def _markdown(report: ExtractReport) -> str:
     status = report.status
     manifest = report.manifest
     lines = [f"# Hidden states in {_text(report.dataset)}", "", _text(status.sentence), ""]
+    if status.verified is not None and status.verified.faults:
+        lines += [
+            f"**Not to be trained on yet: its last check found {status.verified.faults:,} faults.** The same 'extract start' "
+            "command makes missing and damaged files again; `eagle3-console verify HOST` lists the faults and checks anew.",
+            "",
+        ]
     lines += [
         f"| samples | {status.stored:,} stored, {status.rejected:,} rejected, {status.failed:,} failed, of {status.total:,} |",
         "|---|---|",
@@ -146,6 +152,8 @@ def _verify_lines(verify: VerifyReport) -> list[str]:
     lines += [f"* not checked: {text}" for text in verify.unchecked]
     if verify.not_kept:
         lines.append(f"The dataset does not remember this check: {_text(verify.not_kept)}.")
+    if verify.to_remake:
+        lines.append(f"The same 'extract start' command makes {_files(verify.to_remake)} again; verify once more then.")
     if verify.ok and not verify.complete:
         lines.append("It is not a whole dataset yet: finish it with the same 'extract start' command.")
     return lines
@@ -154,6 +162,10 @@ def _verify_lines(verify: VerifyReport) -> list[str]:
 def verify_markdown(verify: VerifyReport) -> str:
     """A dataset's check on its own."""
     return "\n".join([f"# {verify.dataset}", "", *_verify_lines(verify)])
+
+
+def _files(count: int) -> str:
+    return "the missing or damaged file" if count == 1 else f"the {count:,} missing or damaged files"
 
 
 def _text(text: str) -> str:

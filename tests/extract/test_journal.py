@@ -15,6 +15,7 @@ from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.order import Order
 from eagle3_remote.extract.records import FAILED, SENT, WAITING, StoredFile
+from eagle3_remote.extract.statesfile import file_crc
 from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, write_data
 
 
@@ -28,7 +29,7 @@ def data(tmp_path: Path) -> Path:
 def store(dataset: ds.Dataset, journal: Journal, line: int, row: int, ids: list[int]) -> None:
     path = Path(dataset.states) / f"hs_{row}.safetensors"
     path.write_bytes(states_bytes(ids))
-    journal.set_stored([StoredFile(line, row, path.stat().st_size, ds.file_crc(str(path)), 0.0)])
+    journal.set_stored([StoredFile(line, row, path.stat().st_size, file_crc(str(path)), 0.0)])
 
 
 def test_counts_and_rows_follow_the_input(tmp_path: Path, data: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.records import FAILED, StoredFile
+from eagle3_remote.extract.statesfile import file_crc
 from tests.extract.kill_at import killed_at
 from tests.extract.made import HIDDEN, LAYERS, journal_of, states_bytes, stored_ids, write_data
 
@@ -29,7 +30,7 @@ def with_holes(root: Path) -> tuple[ds.Dataset, Journal]:
             continue
         path = Path(dataset.states) / f"hs_{row}.safetensors"
         path.write_bytes(states_bytes(ids))
-        journal.set_stored([StoredFile(row + 1, row, path.stat().st_size, ds.file_crc(str(path)), 0.0)])
+        journal.set_stored([StoredFile(row + 1, row, path.stat().st_size, file_crc(str(path)), 0.0)])
     return dataset, journal
 
 
@@ -39,7 +40,7 @@ def is_whole(dataset: ds.Dataset, journal: Journal) -> None:
     assert len(list(Path(dataset.states).iterdir())) == len(left)
     for entry, ids in zip(journal.stored(), left, strict=True):
         assert stored_ids(dataset, f"hs_{entry.row}.safetensors") == ids
-        assert ds.file_crc(str(Path(dataset.states) / f"hs_{entry.row}.safetensors")) == entry.crc32
+        assert file_crc(str(Path(dataset.states) / f"hs_{entry.row}.safetensors")) == entry.crc32
 
 
 def test_killed_between_any_two_steps(tmp_path: Path) -> None:

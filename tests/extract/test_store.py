@@ -24,6 +24,7 @@ from eagle3_remote.extract.late import LateDumps
 from eagle3_remote.extract.policy import Tuning
 from eagle3_remote.extract.progress import Reporter
 from eagle3_remote.extract.records import SENT
+from eagle3_remote.extract.statesfile import file_crc
 from eagle3_remote.extract.storing import Dump, Storer
 from eagle3_remote.protocol import ExtractSpec
 from tests.extract.kill_at import killed_at
@@ -107,7 +108,7 @@ def is_stored(dataset: ds.Dataset) -> None:
     for entry in journal.stored():
         path = Path(dataset.states) / collect.file_name(entry.row)
         assert path.read_bytes() == states_bytes(IDS[entry.row])
-        assert (entry.bytes, entry.crc32) == (path.stat().st_size, ds.file_crc(str(path)))
+        assert (entry.bytes, entry.crc32) == (path.stat().st_size, file_crc(str(path)))
         assert stored_ids(dataset, path.name) == IDS[entry.row]
     assert sorted(path.name for path in Path(dataset.states).iterdir()) == [f"hs_{row}.safetensors" for row in range(3)]
     journal.close()

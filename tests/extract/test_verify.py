@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,67 @@ def test_a_check_is_known_until_the_dataset_is_written_again(tmp_path: Path, pyt
     known = verified.read(str(out))
     assert known is not None
     assert (known.ok, known.faults) == (False, 1)
+
+
+def _flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def _swap(one: Path, other: Path) -> None:
+    kept = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(kept)
+
+
+DAMAGE: dict[str, tuple[int, Callable[[Path], None]]] = {
+    "a flipped bit": (1, lambda states: _flip(states / "hs_1.safetensors")),
+    "a broken header": (1, lambda states: _flip(states / "hs_1.safetensors", 9)),
+    "two files swapped": (2, lambda states: _swap(states / "hs_1.safetensors", states / "hs_3.safetensors")),
+    "a missing file": (1, lambda states: (states / "hs_2.safetensors").unlink()),
+    "a cut file": (1, lambda states: os.truncate(states / "hs_2.safetensors", 100)),
+    "all of them": (6, lambda states: [_flip(path) for path in states.iterdir()] and None),
+}
+"""Kind -> how many files, and what is done to a whole dataset of 6."""
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_what_a_check_found_damaged_is_made_again(tmp_path: Path, python: Path, kind: str) -> None:
+    write_data(tmp_path / "data.jsonl", [[i + 1] * 20 for i in range(6)])
+    out, (count, damage) = tmp_path / "out", DAMAGE[kind]
+    states = out / "hidden_states"
+    with standin(tmp_path) as server:
+        spec = server.spec(tmp_path / "data.jsonl", out)
+        assert jobs.run(python, jobs.prepare(tmp_path / "first", spec), tuning=jobs.QUICK) == 0
+        whole = {path.name: (path.read_bytes(), path.stat().st_ino) for path in states.iterdir()}
+        damage(states)
+        found = jobs.verify(python, out)
+        assert (found.ok, found.to_remake) == (False, count)
+        assert "'extract start' command makes the" in verify_markdown(found)
+        assert jobs.run(python, jobs.prepare(tmp_path / "second", spec), tuning=jobs.QUICK) == 0
+    after = {path.name: (path.read_bytes(), path.stat().st_ino) for path in states.iterdir()}
+    assert {name: data for name, (data, _) in after.items()} == {name: data for name, (data, _) in whole.items()}
+    assert sum(after[name] == whole[name] for name in whole) >= 6 - count, "what was good was not touched"
+    checked = jobs.verify(python, out)
+    assert (checked.ok, checked.complete, checked.samples, checked.to_remake) == (True, True, 6, 0)
+
+
+def test_a_file_that_was_put_right_since_the_check_stays(tmp_path: Path, python: Path) -> None:
+    """What a check noted is a hint: the bytes decide, read anew."""
+    write_data(tmp_path / "data.jsonl", [[i + 1] * 20 for i in range(3)])
+    out = tmp_path / "out"
+    path = out / "hidden_states/hs_1.safetensors"
+    with standin(tmp_path) as server:
+        spec = server.spec(tmp_path / "data.jsonl", out)
+        assert jobs.run(python, jobs.prepare(tmp_path / "first", spec), tuning=jobs.QUICK) == 0
+        _flip(path)
+        assert jobs.verify(python, out).to_remake == 1
+        _flip(path)
+        sent = len(server.prompts)
+        assert jobs.run(python, jobs.prepare(tmp_path / "second", spec), tuning=jobs.QUICK) == 0
+        assert len(server.prompts) == sent
+    assert jobs.verify(python, out).ok
 
 
 def test_who_only_watches_leaves_no_trace_of_a_check(tmp_path: Path, python: Path) -> None:

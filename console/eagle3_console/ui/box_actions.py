@@ -101,7 +101,7 @@ class BoxActions(SetupActions):
 
     async def _verify(self) -> None:
         report: VerifyReport = await self.controller.verify()
-        self.push_screen(ReportDialog.of_verify(report, self.glyphs, self.key_of("report").shown))
+        self.push_screen(ReportDialog.of_verify(report, self.glyphs, self.state.keys))
 
     async def _report(self) -> None:
         self.push_screen(ReportScreen(await self.controller.report(), self.again))

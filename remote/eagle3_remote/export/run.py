@@ -22,6 +22,7 @@ from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract import space
 from eagle3_remote.extract.collect import is_full, sync_dir
 from eagle3_remote.extract.facts import read_model
+from eagle3_remote.extract.statesfile import file_crc
 from eagle3_remote.job.work import Progress
 from eagle3_remote.protocol import ExportSpec
 
@@ -207,7 +208,7 @@ class Export:
     def _link(self, row: Row, tmp: str) -> None:
         linked = link_or_copy(row.path, tmp)
         self.counts[LINKED if linked else COPIED] += 1
-        if os.stat(tmp).st_size != row.bytes or not (linked or ds.file_crc(tmp) == row.crc32):
+        if os.stat(tmp).st_size != row.bytes or not (linked or file_crc(tmp) == row.crc32):
             raise ExportError(f"The bytes of {row.path} are not those that were stored: see 'verify'.")
 
     def _convert(self, row: Row, tmp: str) -> None:

@@ -17,16 +17,15 @@ import json
 import os
 import socket
 import time
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from eagle3_remote.extract import place
+from eagle3_remote.extract import damaged, place
 from eagle3_remote.extract.collect import TMP_PREFIX, file_name, row_of, sync_dir
 from eagle3_remote.extract.errors import ExtractionError
 from eagle3_remote.extract.journal import Journal
 from eagle3_remote.extract.records import Entry, StoredFile
-from eagle3_remote.extract.statesfile import read_header, read_ids
+from eagle3_remote.extract.statesfile import file_crc, read_header, read_ids
 from eagle3_remote.files import locked
 
 ARROW_FILE = "data-00000-of-00001.arrow"
@@ -69,7 +68,7 @@ class Settled:
     """What was put right at the start of a run."""
 
     missing: int = 0
-    """Stored samples whose file was gone or had another size: they wait again."""
+    """Stored samples whose file was gone, damaged by a check's finding, or had another size: they wait again."""
     adopted: int = 0
     """Complete files the journal did not know as stored."""
     temporary: int = 0
@@ -164,6 +163,7 @@ def settle(dataset: Dataset, journal: Journal, layers: int, hidden_size: int) ->
     """Bring journal and files together after whatever ended the last run. Files are believed over the journal."""
     temporary = _remove_half_files(dataset)
     finish_moves(dataset, journal)
+    damaged.give_up(dataset.ours, dataset.states, journal)
     missing = journal.set_present(_files(dataset))
     found = (_adoptable(dataset, entry, layers, hidden_size) for entry in journal.found())
     adopted = [file for file in found if file is not None]
@@ -197,15 +197,6 @@ def _adoptable(dataset: Dataset, entry: Entry, layers: int, hidden_size: int) ->
     if not same or header.shape != (entry.tokens, layers, hidden_size):
         return None
     return StoredFile(entry.line, entry.row, header.size, file_crc(path), time.time())
-
-
-def file_crc(path: str) -> int:
-    """CRC-32 of a whole file."""
-    value = 0
-    with open(path, "rb") as file:
-        while piece := file.read(8 * 1024 * 1024):
-            value = zlib.crc32(piece, value)
-    return value
 
 
 def close_holes(dataset: Dataset, journal: Journal) -> None:

@@ -192,7 +192,7 @@ def take_up(plan: Plan, journal: Journal, reporter: Reporter) -> None:
     reporter.begin(plan.run, plan.dataset.journal)
     notes = [
         (settled.adopted, "complete files that the journal did not know were adopted"),
-        (settled.missing, "stored files were missing or had another size; their samples are extracted again"),
+        (settled.missing, "stored files were missing, damaged or of another size; their samples are extracted again"),
         (settled.temporary, "half files of an interrupted run were removed"),
         (swept, "left-over dumps of earlier runs were removed"),
         (refused, f"samples are longer than this server takes ({plan.rules.max_tokens} tokens) and were refused"),

@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import struct
+import zlib
 
 _MAX_HEADER = 1024 * 1024
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4}
@@ -80,3 +81,12 @@ def read_ids(path: str, header: Header) -> bytes:
     with open(path, "rb") as file:
         file.seek(header.ids[0])
         return file.read(header.ids[1] - header.ids[0])
+
+
+def file_crc(path: str) -> int:
+    """CRC-32 of a whole file."""
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(8 * 1024 * 1024):
+            value = zlib.crc32(piece, value)
+    return value

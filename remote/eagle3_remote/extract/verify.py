@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from eagle3_remote.extract import arrow, live, verified
+from eagle3_remote.extract import arrow, damaged, live, verified
 from eagle3_remote.extract import dataset as ds
 from eagle3_remote.extract.collect import file_name, row_of
 from eagle3_remote.extract.findings import Problems, Rows, Sizes
@@ -50,6 +50,10 @@ class _Seen:
     samples: int = 0
     tokens: int = 0
     bytes: int = 0
+    gone: int = 0
+    """Files that are missing or of another size."""
+    damaged: list[str] = dataclasses.field(default_factory=list)
+    """Names of those with other bytes than were stored."""
 
 
 def verify(
@@ -104,7 +108,10 @@ def verify(
         complete=complete,
         probes=tuple(answers),
         unchecked=(*unchecked, *no_norm),
+        to_remake=seen.gone + len(seen.damaged),
     )
+    if not only_look:
+        damaged.note(dataset.ours, seen.damaged)
     if not complete or locked:
         return report
     why = ONLY_LOOKED if only_look else verified.keep(dataset.ours, manifest, report)
@@ -154,6 +161,10 @@ def _all_files(
             for (_, entry), job in zip(batch, jobs, strict=True):
                 found, norms = job.result()
                 problems.add(found)
+                kinds = {one.kind for one in found}
+                seen.gone += not kinds.isdisjoint(("missing", "size"))
+                if "crc32" in kinds:
+                    seen.damaged.append(file_name(entry.row))
                 if unchecked:
                     continue
                 try:

@@ -198,6 +198,8 @@ class VerifyReport:
     """Where a live server was asked as well."""
     unchecked: tuple[str, ...] = ()
     """What could not be looked at, and why."""
+    to_remake: int = 0
+    """Files that are missing or not what was stored: the next extraction into the dataset makes them again."""
     not_kept: str = ""
     """Why a finished dataset does not remember this check; empty: it does, or it is not finished."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -29,8 +29,12 @@ class ReportDialog(TextModal[None]):
         self._lines = tuple(lines)
 
     @classmethod
-    def of_verify(cls, report: VerifyReport, glyphs: Glyphs, report_key: str) -> ReportDialog:
-        """Counts first, then what comes next, then every fault that was sent along."""
+    def of_verify(cls, report: VerifyReport, glyphs: Glyphs, keys: Mapping[str, str]) -> ReportDialog:
+        """Counts first, then what comes next, then every fault that was sent along.
+
+        Args:
+            keys: id -> key, as this person has them.
+        """
         good = (f"{glyphs.done} verified: every file is as the manifest says", "bold $text-success")
         faults = "1 fault" if report.problem_count == 1 else f"{units.number(report.problem_count)} faults"
         bad = (f"{glyphs.failed} verified: {faults}", "bold $text-error")
@@ -42,7 +46,12 @@ class ReportDialog(TextModal[None]):
         if not report.complete:
             lines.append(words("Not a whole dataset yet: an extraction under way or stopped leaves a part."))
         if report.ok and report.complete:
-            lines.append(words(f"What was made, and what comes next: {report_key}, once this is closed."))
+            lines.append(words(f"What was made, and what comes next: {keys['report']}, once this is closed."))
+        if report.to_remake:
+            what = "file that is" if report.to_remake == 1 else f"{units.number(report.to_remake)} files that are"
+            lines.append(
+                words(f"{keys['extract.start']} makes the {what} missing or damaged again, while the server runs.")
+            )
         lines += [words("")] if report.problems or report.probes or report.unchecked else []
         lines += [words((f"{one.where}: ", "bold"), f"{one.kind}: {one.reason}") for one in report.problems]
         if report.problem_count > len(report.problems):
