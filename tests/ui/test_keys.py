@@ -227,7 +227,7 @@ async def test_stop_says_what_each_choice_would_lose() -> None:
 async def test_verify_shows_counts_and_faults() -> None:
     app, controller = console(EXTRACTING)
     problem = Problem("hs_12.safetensors", "size", "is [cut] at 512 bytes")
-    report = dataclasses.replace(VERIFIED, ok=False, problems=(problem,), problem_count=120)
+    report = dataclasses.replace(VERIFIED, ok=False, problems=(problem,), problem_count=120, to_remake=1)
 
     async def verify() -> VerifyReport:
         return report
@@ -238,7 +238,13 @@ async def test_verify_shows_counts_and_faults() -> None:
         await pilot.press("v")
         await settled(pilot)
         assert isinstance(app.screen, ReportDialog)
-        for words in ("120 faults", "samples 9,997", "hs_12.safetensors: size: is [cut] at 512 bytes", "and 119 more"):
+        for words in (
+            "120 faults",
+            "samples 9,997",
+            "hs_12.safetensors: size: is [cut] at 512 bytes",
+            "and 119 more",
+            "e makes the file that is missing or damaged again",
+        ):
             assert words in text_of(app)
         await pilot.press("escape")
         await settled(pilot)
