@@ -137,12 +137,14 @@ class SessionController:
         """Stop and start again, as it was but for the radix cache."""
         self._fill_plan()
         self._need("model")
-        job = await self._flow.server_restart(radix_cache=radix_cache)
+        with self._server_step("restart: checking the launch line"):
+            job = await self._flow.server_restart(radix_cache=radix_cache)
         await self._flow.server_wait(job.id)
 
     async def server_stop(self) -> None:
         """Stop the server and prove that nothing of it is left."""
-        await self._flow.server_stop()
+        with self._server_step("stopping"):
+            await self._flow.server_stop()
 
     async def extract_start(self, extra_key: bool = False) -> None:
         """Start the extraction, or resume the last one."""
@@ -231,6 +233,19 @@ class SessionController:
                 untouched = step.name in _OF_A_RUN and Step(step.name) in self._steps
                 if untouched and now[_OF_A_RUN[step.name]] == ids[_OF_A_RUN[step.name]]:
                     self._take(StepChanged(step.name, step.status, step.detail))
+            raise
+
+    @contextlib.contextmanager
+    def _server_step(self, detail: str) -> Iterator[None]:
+        """Something is done about the server that does not show on it yet. Where it comes to nothing, the step is as it was."""
+        said = Step("server", "running", detail)
+        before = next(step for step in self._steps if step.name == said.name)
+        self._take(StepChanged(said.name, said.status, said.detail))
+        try:
+            yield
+        except Exception:
+            if said in self._steps:
+                self._take(StepChanged(before.name, before.status, before.detail))
             raise
 
     @contextlib.contextmanager

@@ -207,6 +207,43 @@ def extract(box: AgentProcess, tmp_path: Path) -> None:
         box.call("extract.stop", job=None)
 
 
+def test_a_restart_under_an_extraction_kills_nothing_and_the_extraction_goes_on(
+    bed: install.TestBed, model: Path, box: AgentProcess, tmp_path: Path
+) -> None:
+    """SGLang drains after TERM for as long as requests come: it is ended by force unless the extraction holds them."""
+    server = encode(ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args))
+    box.call("server.start", **server)
+    wait_ready(box)
+    data, out = tmp_path / "data.jsonl", tmp_path / "out"
+    make = [sys.executable, str(MAKE_DATA), str(data), "--samples", "20000", "--longest", "300"]
+    subprocess.run(make, check=True)
+    box.call("extract.start", **encode(ExtractSpec(data=str(data), out=str(out))))
+
+    def status() -> ExtractStatus:
+        seen = box.ask(Snapshot, "snapshot", paths={}).extract
+        assert seen is not None
+        assert seen.state is not ExtractState.FAILED, seen.sentence
+        return seen
+
+    until(lambda: status().stored > 0, 120)
+    report = box.ask(StopReport, "server.stop", job=None)
+    assert report.stopped, report.sentence
+    assert "ended by itself after TERM" in report.sentence
+    held = status()
+    assert (held.state, held.in_flight, held.failed) == (ExtractState.PAUSED, 0, 0), held.sentence
+    assert held.stored < held.total
+
+    box.call("server.start", **server)
+    wait_ready(box)
+    until(lambda: status().stored > held.stored, 120)
+    stopped = box.ask(StopReport, "extract.stop", wait=180, job=None)
+    assert stopped.stopped, stopped.sentence
+    after = status()
+    assert after.failed == 0
+    verified = box.ask(VerifyReport, "verify", dataset=str(out))
+    assert (verified.ok, verified.samples) == (True, after.stored)
+
+
 @pytest.mark.parametrize("bed", install.VERSIONS[:1], indirect=True)  # 0.5.23 waits 60 s for core dumps
 def test_a_server_that_a_bad_request_killed_says_why(bed: install.TestBed, model: Path, box: AgentProcess) -> None:
     spec = ServerSpec(model=str(model), python=str(bed.python), port=free_port(), extra_args=bed.server_args)

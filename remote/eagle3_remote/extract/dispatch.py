@@ -17,6 +17,10 @@ from eagle3_remote.extract.window import Window
 _PATIENCE = 600.0
 """Seconds that looking at the output may fail: a network disk's hiccup passes."""
 
+_LEAVING = (
+    "Paused: the server is being stopped; what is in flight is finished, the rest waits for the server to come back."
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Next:
@@ -45,7 +49,12 @@ class Dispatcher:
         Raises:
             ExtractionError: what ended the reading of the input early, or the output is gone.
         """
+        entry = self._window.next
+        if entry is None and not (busy or self.suspects) and self._window.empty:
+            return Next()  # no server is needed any more
         present = [lane for lane in self._lanes if lane.there]
+        if not present and any(lane.leaving for lane in self._lanes):
+            return Next(wait=True, sentence=_LEAVING)
         if not present:
             why = next((lane.away for lane in self._lanes if lane.away), "it is gone")
             sentence = f"Paused: the server is away ({why}). Waiting for it to come back."
@@ -57,9 +66,8 @@ class Dispatcher:
                 quietest.alone = True
                 return Next(self.suspects.popleft(), quietest)
             usable.remove(quietest)
-        entry = self._window.next
         if entry is None:
-            return Next(wait=busy or bool(self.suspects) or not self._window.empty)
+            return Next(wait=True)
         return self._send_or_wait(entry, usable)
 
     def _send_or_wait(self, entry: Entry, usable: Sequence[Lane]) -> Next:

@@ -67,7 +67,7 @@ class Flow:
         self._failures = Failures(tuning.attempts, tuning.streak)
         self._norms = Norms()
         self._steering = Steering(plan, lanes, self._failures, run_dir)
-        self._outages = Outages(lanes, reporter, tuning, self._start_beside)
+        self._outages = Outages(lanes, reporter, tuning, self._start_beside, run_dir)
         self._stopping = False
         self._end: BaseException | None = None
         self._first_sent: float | None = None
@@ -153,6 +153,7 @@ class Flow:
     async def _send_all(self) -> None:
         while not self._over:
             self._steering.hear()
+            self._outages.hear()
             now = self._steering.held(bool(self._tasks)) or self._dispatcher.next(bool(self._tasks))
             if now.entry is not None and now.lane is not None:
                 self._start(now.entry, now.lane)
@@ -292,10 +293,13 @@ class Flow:
             await self._storer.note(lambda: self._journal.put("dump", facts))
 
     async def _failed(self, entry: Entry, lane: Lane, failure: SampleFailure) -> None:
+        if lane.on_purpose:  # what a server answers while it is being stopped says nothing of the sample
+            await self._wait_again(entry, failure.kind, failure.reason)
+            return
         if failure.kind == "dump-full" and len(lane.in_flight) > 1:
             # Too much of ours at once: not the sample's fault.
             lane.budget.halve_bytes()
-            await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, failure.kind, failure.reason))
+            await self._wait_again(entry, failure.kind, failure.reason)
             return
         final = self._failures.failed(entry.line, failure)
         state = FAILED if final else WAITING
@@ -317,14 +321,18 @@ class Flow:
     async def _lost_with_server(self, entry: Entry, lane: Lane, alone: bool, error: ServerAway) -> bool:
         """Back to waiting, uncounted. Those in flight when a server died are tried alone, and one it dies of twice is not sent again.
 
-        Returns whether it is to be tried alone.
+        Returns whether it is to be tried alone. Where the server was stopped on purpose, nobody is suspected.
         """
-        if not await lane.lost(str(error)):  # one broken connection, not a lost server
+        lost = lane.on_purpose or await lane.lost(str(error))
+        if lane.on_purpose:
+            await self._wait_again(entry, "away", str(error))
+            return False
+        if not lost:  # one broken connection, not a lost server
             if self._failures.broken(entry.line):
                 reason = f"the connection broke {self._tuning.attempts} times with it: {error}"
                 await self._failed(entry, lane, SampleFailure("server-error", reason))
             else:
-                await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, "away", str(error)))
+                await self._wait_again(entry, "away", str(error))
             return False
         self._outages.await_return(lane)
         if self._failures.lost(entry.line, alone):
@@ -334,6 +342,9 @@ class Flow:
             return False
         self._dispatcher.suspects.append(entry)
         return True
+
+    async def _wait_again(self, entry: Entry, kind: str, reason: str) -> None:
+        await self._storer.note(lambda: self._journal.set_failed(entry.line, WAITING, kind, reason))
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -10,6 +10,7 @@ from eagle3_remote.protocol import ExtractState, RunRecord, decode, encode
 _CAUSES = (
     ("on request", "paused by a person"),
     ("server is away", "server away"),
+    ("server is being stopped", "server away"),
     ("cannot be looked at", "dump directory away"),
     ("the dump directory", "dump directory full"),
     ("is full", "output full"),

@@ -34,6 +34,10 @@ class Lane:
         """A suspect is under way and gets no company."""
         self.away: str | None = None
         """Why nothing is sent; `None`: the server is there."""
+        self.leaving = False
+        """It is being stopped on purpose just now: what is in flight may still be answered."""
+        self.on_purpose = False
+        """It is away, or about to be, because somebody stopped it: no request that breaks is to blame."""
         self.awaited = False
         """Somebody waits for it to come back."""
         self.gone = False
@@ -100,7 +104,8 @@ class Lane:
         Raises:
             ServerAway: the server does not answer any more.
         """
-        if self.away is not None or not await self.client.healthy():
+        known = self.away is not None and not self.leaving
+        if known or not await self.client.healthy():
             raise ServerAway(self.away or "it answered and went away before the dump was complete")
 
     async def watch(self) -> None:
@@ -118,6 +123,11 @@ class Lane:
                 for task in self._asking:
                     task.cancel()
 
+    def leave(self) -> None:
+        """It is being stopped on purpose: nothing more is sent until it is back."""
+        self.leaving = self.on_purpose = True
+        self.away = self.away or "stopped on purpose"
+
     async def lost(self, why: str) -> bool:
         """After a request broke: whether the server is away. One look, however many requests broke."""
         if self._verdict is None:
@@ -128,7 +138,7 @@ class Lane:
     async def _is_lost(self) -> bool:
         try:
             with contextlib.suppress(ServerAway):
-                if await self._is_fit():
+                if await self._is_fit() and not self.on_purpose:
                     self.away = self._verdict = None
                     return False
             return True
@@ -146,10 +156,10 @@ class Lane:
         end = time.monotonic() + self._tuning.server_wait
         while time.monotonic() < end:
             with contextlib.suppress(ServerAway):
-                if await self._is_fit():
+                if not self.leaving and await self._is_fit() and not self.leaving:
                     self.pace = Pace()
                     self.away = self._verdict = None
-                    self.awaited = False
+                    self.awaited = self.on_purpose = False
                     say(f"The server at {self.client.url} is back.")
                     return True
             await asyncio.sleep(min(_LOOK_AGAIN, self._tuning.poll * 4))

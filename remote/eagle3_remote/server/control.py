@@ -26,7 +26,7 @@ from eagle3_remote.protocol import (
 )
 from eagle3_remote.protocol.secret import hide_env, hide_text
 from eagle3_remote.rpc import Refused
-from eagle3_remote.server import dumpdir, handover, launch, ledger, proof, stack, watchdog
+from eagle3_remote.server import dumpdir, handover, launch, ledger, proof, senders, stack, watchdog
 from eagle3_remote.server.argcheck import ArgumentChecker, NoParser
 from eagle3_remote.server.flags import Parser, split
 from eagle3_remote.server.health import url_of
@@ -116,17 +116,19 @@ class ServerControl:
             return jobs.status_of(job)
 
     def stop(self, job_id: str | None) -> StopReport:
-        """Stop a server job (`None`: the one that runs) and prove that nothing of it is left.
+        """Stop a server job (`None`: the one that runs) and prove that nothing of it is left. Extractions that send to it hold
+        their requests first, and go on by themselves when a server is ready on its port.
 
         Raises:
             Refused: there is no such job, or none runs.
         """
         with jobs.exclusive(self._home):  # a start in progress is seen to its end first
             job = self._job(job_id)
-        ledger.note_segments(job)
-        pids = {stat.pid for stat in stopping.members(job)}
-        shown = proof.shown_on_gpus(pids)
-        report = stopping.stop(job, grace=STOP_GRACE)
+        with senders.held(self._home, job):
+            ledger.note_segments(job)
+            pids = {stat.pid for stat in stopping.members(job)}
+            shown = proof.shown_on_gpus(pids)
+            report = stopping.stop(job, grace=STOP_GRACE)
         if report.leftovers:
             return report
         return proof.after_stop(self._home, job, report, pids, shown=shown)
