@@ -313,6 +313,9 @@ def test_when_a_disk_will_be_full_is_told_only_where_the_run_fills_it_or_where_i
     mount = Mount("output", "/data", 100 * 10**9, 78 * 10**9)
     tiny = dataclasses.replace(RUNNING, bytes_stored=0, bytes_total=45 * 10**6, bytes_per_s=150_000.0)
     assert pressure(mount, tiny).full_in is None
+    assert pressure(mount, dataclasses.replace(tiny, bytes_per_s=5_000_000.0)).full_in is None, (
+        "in 4 h, of a run of seconds"
+    )
     assert pressure(mount, dataclasses.replace(tiny, bytes_total=40 * 10**9)).full_in == 520_000.0
     assert pressure(mount, dataclasses.replace(tiny, bytes_per_s=10**9)).full_in == 78.0
 

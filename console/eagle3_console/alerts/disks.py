@@ -55,11 +55,11 @@ def pressure(mount: Mount, extract: ExtractStatus | None, history: Sequence[Samp
             filling = needed + others(history) * (extract.eta or 0.0) > mount.free
         else:
             filling = full_in is not None and full_in < SOON
-        if needed < _MATTERS * mount.free and not filling and (full_in or 0.0) > _FAR:
+        if needed < _MATTERS * mount.free and not filling and (full_in or 0.0) > SOON:
             full_in = None  # the run ends long before
     elif mount.label == "dump":
         slope = dump_slope(history)
-        full_in = (1.0 - fraction) / slope if slope > 1e-6 else None
+        full_in = (1.0 - fraction) / slope if slope * _FAR > 1.0 - fraction else None
         filling = full_in is not None and full_in < 60 and fraction > 0.3
     elif mount.label in ("output", "home"):
         rate = falling(history, f"{mount.label}_free")
