@@ -57,9 +57,10 @@ def box(bed: install.TestBed, release: Path, home: Path) -> Iterator[AgentProces
     with agent(release, home, str(bed.python), bed.env) as one:
         yield one
     with agent(release, home, str(bed.python), bed.env) as one:
-        for job in one.call("jobs.list", kind="server"):
-            if job["state"] == "running":
-                one.call("server.stop", job=job["id"])
+        for kind in ("extract", "server"):  # what a test that failed left running
+            for job in one.call("jobs.list", kind=kind):
+                if job["state"] == "running":
+                    one.call(f"{kind}.stop", job=job["id"])
 
 
 def free_port() -> int:
