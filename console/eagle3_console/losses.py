@@ -40,7 +40,7 @@ def of_server(snapshot: Snapshot | None, *, comes_back: bool) -> list[str]:
     if extract is not None:
         job = f" ({extract.job.id})" if extract.job is not None else ""
         lost.append(
-            f"The extraction{job} waits for the server; {extract.in_flight} samples in flight are sent again{_again(extract)}; "
+            f"The extraction{job} waits for the server; {extract.in_flight} samples in flight are finished or sent again{_again(extract)}; "
             f"{_kept(extract)}."
         )
     if snapshot is not None and snapshot.server.job is not None:
