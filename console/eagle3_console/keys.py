@@ -152,7 +152,7 @@ KEYS = (
         "save a picture of the screen (SVG) here",
     ),
     Key("help", "screen", "question_mark", "?", "help", "help", "this list", 1),
-    Key("palette", "screen", "ctrl+p", "^p", "command_palette", "all", "everything by name", 1),
+    Key("palette", "screen", "ctrl+p", "^p", "palette", "all", "everything by name", 1),
     Key("detach", "screen", "q", "q", "detach", "detach", "leave; everything on the box goes on", 1),
 )
 """In the order of the footer."""

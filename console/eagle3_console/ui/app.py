@@ -13,7 +13,8 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.command import Provider
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Input
 
 from eagle3_console.events import AlertRaised, Event, LogArrived, LogRestarted
 from eagle3_console.keys import KEYS, Key
@@ -31,6 +32,9 @@ from eagle3_console.ui.palette import Everything
 from eagle3_console.ui.screen_actions import ScreenActions
 
 _DEFAULT = Settings()
+_ACTIONS = {key.id: key.action for key in KEYS}
+_SHARED = ("log.top", "log.end")
+"""Keys that a panel has for itself: they are offered to it first."""
 
 
 class ConsoleApp(BoxActions, LogActions, ScreenActions):
@@ -52,7 +56,14 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
     ENABLE_COMMAND_PALETTE = False  # ours has a key of its own, in the table
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Everything}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(key.keys, key.action, key.label, key_display=key.shown, id=key.id) for key in KEYS
+        # With priority the application takes no further key before the action is over: what is typed behind a key that opens
+        # something lands there. The second binding counts where the first is not possible: a line that leaves the key alone.
+        *(
+            Binding(key.keys, f"key('{key.id}')", key.label, id=key.id, priority=True)
+            for key in KEYS
+            if key.id not in _SHARED
+        ),
+        *(Binding(key.keys, key.action, key.label, key_display=key.shown, id=key.id) for key in KEYS),
     ]
 
     def __init__(
@@ -101,6 +112,17 @@ class ConsoleApp(BoxActions, LogActions, ScreenActions):
             for number in (signal.SIGTERM, signal.SIGHUP):
                 with contextlib.suppress(NotImplementedError, RuntimeError):
                     loop.add_signal_handler(number, self._killed, number)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A key of the table is none while something is typed or a dialog is open; but the one that leaves the search is."""
+        if action == "key":
+            typing = isinstance(self.focused, Input) and parameters != ("back",)
+            return not typing and not isinstance(self.screen, ModalScreen)
+        return super().check_action(action, parameters)
+
+    async def action_key(self, name: str) -> None:
+        """A key of the table, by its id."""
+        await self.run_action(_ACTIONS[name])
 
     def _killed(self, number: signal.Signals) -> None:
         self.exit(return_code=128 + number, message=None if number == signal.SIGHUP else self.farewell())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from textual.widget import AwaitMount
+
 from eagle3_console.link import target as link_target
 from eagle3_console.ui import steering
 from eagle3_console.ui.controller import LossyAction
@@ -25,16 +27,17 @@ class BoxActions(SetupActions):
         """Why an act is not possible now; empty: it is."""
         return why_not(act, self.state, self.readonly) or self.setup_why_not(act)
 
-    def action_box(self, act: str) -> None:
+    async def action_box(self, act: str) -> None:
         """One act by its name, or the reason why it is not possible now."""
         reason = self.why_not(act)
         if reason:
             self.notify(reason, title="Not now", severity="warning", markup=False)
-        else:
-            self._acts[act]()
+        elif (opened := self._acts[act]()) is not None:
+            await opened
 
     @property
-    def _acts(self) -> dict[str, Callable[[], None]]:
+    def _acts(self) -> dict[str, Callable[[], AwaitMount | None]]:
+        """What an act opens, where it opens something."""
         return {
             "setup": self.open_setup,
             "run_all": self.run_all,
@@ -55,17 +58,17 @@ class BoxActions(SetupActions):
         """`key`: the id of the key that asks and confirms."""
         return Choice(action, self.key_of(key), label, tuple(self.controller.losses(action)))
 
-    def _server_start(self) -> None:
+    def _server_start(self) -> AwaitMount:
         """Show the line, then start the server."""
         choice = self._choice("server-start", "server.start", "Start")
-        self._ask("Start the server?", [choice], self.controller.server_line)
+        return self._ask("Start the server?", [choice], self.controller.server_line)
 
-    def _server_restart(self) -> None:
+    def _server_restart(self) -> AwaitMount:
         """Ask, then restart the server with the radix cache off."""
         choice = self._choice("server-restart", "server.restart", "Restart")
-        self._ask("Restart the server with the radix cache off?", [choice], self.controller.server_line)
+        return self._ask("Restart the server with the radix cache off?", [choice], self.controller.server_line)
 
-    def _stop(self) -> None:
+    def _stop(self) -> AwaitMount:
         """Ask what to stop, and say what each would lose."""
         snapshot = self.state.snapshot
         choices = []
@@ -73,23 +76,23 @@ class BoxActions(SetupActions):
             choices.append(self._choice("extract-stop", "stop", "Stop extraction"))
         if snapshot is not None and snapshot.server.phase not in DOWN:
             choices.append(self._choice("server-stop", "server.start" if choices else "stop", "Stop server"))
-        self._ask("Stop what?" if len(choices) > 1 else f"{choices[0].label}?", choices)
+        return self._ask("Stop what?" if len(choices) > 1 else f"{choices[0].label}?", choices)
 
-    def _extract_start(self) -> None:
+    def _extract_start(self) -> AwaitMount | None:
         """Start or resume the extraction; where the radix cache is on, ask how."""
         snapshot = self.state.snapshot
         if snapshot is None or snapshot.server.spec is None or not snapshot.server.spec.radix_cache:
             self.act("extraction start", self.controller.extract_start)
-            return
+            return None
         choices = [self._choice("server-restart", "server.restart", "Restart with it off")]
         if snapshot.server.extra_key:
             choices.insert(0, self._choice("extract-keyed", "extract.start", "Extract without a restart"))
-        self._ask("The radix cache of the server is on.", choices)
+        return self._ask("The radix cache of the server is on.", choices)
 
-    def _take_over(self) -> None:
+    def _take_over(self) -> AwaitMount:
         """Ask, then steer instead of the other console."""
         losses = steering.take_over_losses(self.state, self.wall())
-        self._ask("Take over steering?", [Choice("take-over", self.key_of("take.over"), "Take over", losses)])
+        return self._ask("Take over steering?", [Choice("take-over", self.key_of("take.over"), "Take over", losses)])
 
     def _pause(self) -> None:
         """Hold the extraction, or let it go on."""
@@ -106,16 +109,16 @@ class BoxActions(SetupActions):
     async def _report(self) -> None:
         self.push_screen(ReportScreen(await self.controller.report(), self.again))
 
-    def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> None:
+    def _ask(self, title: str, choices: list[Choice], line: Callable[[], Awaitable[str]] | None = None) -> AwaitMount:
         """Ask; what interrupts an extraction that runs is confirmed by the host's name, of several choices in a second step."""
         guarded = [choice for choice in choices if self.extracting and choice.answer in _INTERRUPTS]
         if not guarded:
-            self.push_screen(AskDialog(title, choices, self.glyphs, line), self._answered)
-        elif len(choices) == 1:
+            return self.push_screen(AskDialog(title, choices, self.glyphs, line), self._answered)
+        if len(choices) == 1:
             dialog = AskDialog(title, choices, self.glyphs, line, type_to_confirm=self._host)
-            self.push_screen(dialog, self._answered)
-        else:
-            self.push_screen(AskDialog(title, choices, self.glyphs, line), lambda answer: self._again(answer, choices))
+            return self.push_screen(dialog, self._answered)
+        dialog = AskDialog(title, choices, self.glyphs, line)
+        return self.push_screen(dialog, lambda answer: self._again(answer, choices))
 
     def _again(self, answer: str | None, choices: list[Choice]) -> None:
         for choice in choices:

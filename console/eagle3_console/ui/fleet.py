@@ -22,7 +22,7 @@ from eagle3_console.ui.widgets.fleet_screen import BoxList, FleetScreen
 
 _DEFAULT = Settings()
 _BEAT = 0.25
-_ON_THE_LIST = ("help", "help_quit", "detach", "quit", "screenshot_here", "command_palette", "box", "copy")
+_ON_THE_LIST = ("help", "help_quit", "detach", "quit", "screenshot_here", "palette", "box", "copy")
 """Actions that mean something while no box is open; of the acts on a box only reconnecting."""
 
 

@@ -40,7 +40,7 @@ class Everything(Provider):
         app = _console(self)
         reasons = {key.id: reason for key, reason in app.impossible()}
         for key in sorted(app.keys, key=lambda key: key.id in reasons):
-            if key.action == "command_palette":
+            if key.id == "palette":
                 continue
             text = f"not now: {reasons[key.id]}" if key.id in reasons else f"{key.help} ({key.shown})"
             yield f"{key.group}: {label(key, app.state)}", text, functools.partial(app.run_action, key.action)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from textual.command import CommandPalette
+
 from eagle3_console import settings
 from eagle3_console.keys import Key
 from eagle3_console.loglines import save_new
@@ -38,16 +40,21 @@ class ScreenActions(ConsoleBase):
     async def action_back(self) -> None:
         """Leave the search line, then the search, then the filter of the log, then the zoom."""
         if self.log_panel.search_open or self.log_panel.view.searching:
+            await self.log_panel.caught_up()
             self.log_panel.close_search(forget=True)
         elif self.log_panel.no_filter():
             pass
         elif self.dashboard.has_class("-zoomed"):
             self.dashboard.zoom(None)
 
-    def action_help(self) -> None:
+    async def action_help(self) -> None:
         """Every key."""
         reasons = {key.id: reason for key, reason in self.impossible()}
-        self.push_screen(HelpScreen(self.keys, reasons, self.again))
+        await self.push_screen(HelpScreen(self.keys, reasons, self.again))
+
+    async def action_palette(self) -> None:
+        """Everything by name."""
+        await self.push_screen(CommandPalette(id="--command-palette"))
 
     def take_theme(self, name: str) -> None:
         """Another theme, until the screen closes."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textual.widget import AwaitMount
+
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.possible import DOWN
@@ -42,11 +44,11 @@ class SetupActions(ConsoleBase):
         if untouched and not (plan.model or plan.data or plan.out):
             self.open_setup()
 
-    def open_setup(self) -> None:
+    def open_setup(self) -> AwaitMount | None:
         """Choose model, data and output."""
         controller = self.controller
         if not isinstance(controller, SetupController):
-            return
+            return None
         snapshot = self.state.snapshot
         running = None
         plan = controller.plan
@@ -54,7 +56,7 @@ class SetupActions(ConsoleBase):
             last = restart_plan(Plan(), snapshot.server.spec)
             running = last if snapshot.server.phase not in DOWN else None
             plan = plan if plan.model else restart_plan(plan, snapshot.server.spec)
-        self.push_screen(
+        return self.push_screen(
             SetupScreen(
                 controller.setup_box, plan, running, self.target, self.glyphs, self.key_of("server.restart").shown
             ),

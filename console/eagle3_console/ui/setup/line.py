@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
-from textual.widgets import Input
 
-PATIENCE = 2.0
-"""Seconds after which a key no longer waits for the keys before it."""
+from eagle3_console.ui.widgets.ordered_input import OrderedInput
 
 
-class FieldInput(Input):
+class FieldInput(OrderedInput):
     """One line. What a field does not use goes on to the screen.
-
-    Keys act in the order in which they came, however fast. Textual alone does not see to that: letters wait in the field's
-    queue, and a bound key acts when it has come round to the application, by then perhaps on another field. So here the keys
-    that edit act in the field's own queue, like letters. Those that lead out of a field, here and on the screen, have
-    priority, with which the application takes no key before they are done; and they begin when the field has `caught_up`.
 
     At rest it shows the beginning of what it holds, under the hands the place of the cursor; a sign stands where it is cut.
 
@@ -34,7 +24,6 @@ class FieldInput(Input):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "take", "next", show=False, priority=True),
         Binding("down", "move(1)", show=False, priority=True),
         Binding("up", "move(-1)", show=False, priority=True),
     ]
@@ -59,33 +48,13 @@ class FieldInput(Input):
         if self.is_attached and not self._putting:
             self._told(value)
 
-    async def caught_up(self) -> None:
-        """Return when every key and paste that came before has had its effect."""
-        done = asyncio.Event()
-        if self.call_later(done.set):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(done.wait(), PATIENCE)
-
-    async def on_key(self, event: events.Key) -> None:
-        """A key that edits acts here and now."""
-        bound = self.screen.active_bindings.get(event.key)
-        if bound is not None and bound.node is self and bound.enabled and not bound.binding.priority:
-            event.stop()
-            event.prevent_default()
-            await self.run_action(bound.binding.action)
-
-    async def action_take(self) -> None:
-        """The next field."""
-        await self.caught_up()
-        self.take()
-
     async def action_move(self, step: int) -> None:
         """The field below or above."""
         await self.caught_up()
         self.move(step)
 
     def take(self) -> None:
-        """What enter does."""
+        """The next field."""
         self.screen.focus_next()
 
     def move(self, step: int) -> None:

@@ -54,7 +54,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
     AUTO_FOCUS = "#input-model"
     BINDINGS: ClassVar[list[BindingType]] = [
-        # With priority: see `FieldInput`. Of two with one key the first that is possible counts.
+        # With priority: see `OrderedInput`. Of two with one key the first that is possible counts.
         Binding("tab", "complete", "complete", key_display="tab", priority=True),
         Binding("tab", "next", "next", key_display="tab", priority=True),
         Binding("shift+tab", "back", "back", show=False, priority=True),

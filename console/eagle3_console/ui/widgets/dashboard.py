@@ -113,7 +113,7 @@ class Dashboard(Screen[None]):
             self.zoom(None)
         if not panel.display:
             self.zoom(number)  # there is no room for it beside the others
-        (self.log_panel.view if number == 4 else panel).focus()
+        self.set_focus(self.log_panel.view if number == 4 else panel)
 
     def _unseen(self, state: ConsoleState) -> int:
         return unseen_errors(state.alerts, self._seen)

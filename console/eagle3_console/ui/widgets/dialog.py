@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import ClassVar
 
@@ -66,6 +68,8 @@ class AskDialog(TextModal[str | None]):
         self._title = title
         self._choices = tuple(choices)
         self._glyphs = glyphs
+        self._drawn_at = math.inf
+        """On Textual's clock of keys."""
 
     def compose(self) -> ComposeResult:
         """Title, losses, buttons."""
@@ -105,10 +109,14 @@ class AskDialog(TextModal[str | None]):
 
     def on_mount(self) -> None:
         """Ask for the line."""
+        self.call_after_refresh(self._drawn)
         if self._typed is not None:
-            self._typed.focus()
+            self.set_focus(self._typed)  # at once: the next key is for it
         if self._line is not None:
             self.run_worker(self._show_line(self._line), name="line", exit_on_error=False)
+
+    def _drawn(self) -> None:
+        self._drawn_at = time.monotonic()
 
     async def _show_line(self, line: Callable[[], Awaitable[str]]) -> None:
         try:
@@ -119,7 +127,11 @@ class AskDialog(TextModal[str | None]):
         self.query_one("#dialog-line", Static).update(lines)
 
     def on_key(self, event: events.Key) -> None:
-        """A choice's own key confirms it."""
+        """A choice's own key confirms it. What was pressed before anybody could read the question answers nothing."""
+        if event.time < self._drawn_at:
+            if event.key != "escape":
+                event.stop()
+            return
         for choice in self._choices:
             if self._typed is None and event.key in choice.key.keys.split(","):
                 event.stop()

@@ -79,7 +79,7 @@ class HelpScreen(ModalScreen[None]):
         """The frame says how to leave."""
         frame = self.query_one("#help")
         frame.border_title = "Keys (esc leaves, arrows scroll)"
-        frame.focus()
+        self.set_focus(frame)
 
     def action_leave(self) -> None:
         """Back to the dashboard."""

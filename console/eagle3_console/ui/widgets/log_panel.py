@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Input
 
 from eagle3_console import units
 from eagle3_console.loglines import Level, Sieve, line_of_cause, ranks_in
 from eagle3_console.ui.draw import words
 from eagle3_console.ui.log_buffer import LogBuffer, is_pattern, search_pattern
 from eagle3_console.ui.widgets.log_view import LogView
+from eagle3_console.ui.widgets.ordered_input import OrderedInput
 from eagle3_remote.protocol import PhaseSpan, ServerLog
 
 T = TypeVar("T")
 
 _AROUND_TITLE = 4
 """Cells of the border beside the title."""
+
+
+class SearchLine(OrderedInput):
+    """What is searched or filtered for.
+
+    Args:
+        taken: called with the text when enter takes it.
+    """
+
+    def __init__(self, taken: Callable[[str], None]) -> None:
+        super().__init__(compact=True)
+        self._taken = taken
+
+    def take(self) -> None:
+        """Find."""
+        self._taken(self.value)
 
 
 class LogPanel(Vertical):
@@ -35,7 +51,7 @@ class LogPanel(Vertical):
         """Lets every line through while nothing is filtered; then the view shows the whole buffer itself."""
         self._sifted = 0
         """Number of the line of the whole log that is looked at next."""
-        self._search = Input(placeholder="search (regular expression; enter finds, esc leaves)", compact=True)
+        self._search = SearchLine(self._taken)
         self._job = ""
         self._next_offset: int | None = None
         self._not_found = ""
@@ -167,25 +183,26 @@ class LogPanel(Vertical):
         self._search.placeholder = f"{what} (regular expression; enter {'shows' if filtering else 'finds'}, esc leaves)"
         self._search.display = True
         self._search.value = ""
-        self._search.focus()
+        self.screen.set_focus(self._search)  # at once: the next key is for it
 
     @property
     def search_open(self) -> bool:
         """Whether the search line is shown."""
         return bool(self._search.display)
 
+    async def caught_up(self) -> None:
+        """Return when what was typed into the search line stands in it."""
+        await self._search.caught_up()
+
     def close_search(self, forget: bool) -> None:
         """Hide the search line; `forget` ends the search as well."""
         self._search.display = False
-        self.view.focus()
+        self.screen.set_focus(self.view)
         if forget:
             self._not_found = ""
             self.view.search(None)
 
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Enter: find."""
-        event.stop()
-        text = event.value
+    def _taken(self, text: str) -> None:
         if self._filtering:
             self.close_search(forget=False)
             self._filter = text
