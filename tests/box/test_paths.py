@@ -21,9 +21,13 @@ import pytest
 from eagle3_remote.box import patience
 from eagle3_remote.box.complete import complete
 from eagle3_remote.box.disks import disks, driver, filesystem_of
+from eagle3_remote.extract.journal import Journal
+from eagle3_remote.extract.records import StoredFile
+from eagle3_remote.extract.sources import find
 from eagle3_remote.job import jobs, stopping
-from eagle3_remote.protocol import Looked, PathList, PathQuery
+from eagle3_remote.protocol import DatasetLook, Looked, PathList, PathQuery
 from tests.box.client import AgentProcess, agent, until
+from tests.extract.made import journal_of, write_data
 from tests.patch.servers import free_port
 
 ODD = ("-rf", "with space", "ünïcode é", "tab\there", "quote'\"$(x)", "[bold]x[b]")
@@ -292,6 +296,44 @@ def test_an_output(box: AgentProcess, user: Path) -> None:
     mine = box.ask(Looked, "path.look", out="~/locked/new").out
     assert mine is not None
     assert mine.writable is (os.getuid() == 0)
+
+
+def test_a_dataset_tells_how_far_it_is_with_which_data(box: AgentProcess, user: Path) -> None:
+    """As an extraction writes it: the journal of the real reading, and the identity of the real input."""
+    data = user / "data.jsonl"
+    write_data(data, [[1, 2, 3], [4, 5], [], [6], [1, 2, 3], [7] * 10])
+    dataset, journal = journal_of(user / "out", data)
+
+    def look() -> DatasetLook:
+        out = box.ask(Looked, "path.look", out=str(user / "out")).out
+        assert out is not None
+        assert out.dataset is not None
+        return out.dataset
+
+    def stored(*rows: tuple[int, int]) -> None:
+        again = Journal(dataset.journal)
+        again.set_stored([StoredFile(line, row, 1, 0, 0.0) for line, row in rows])
+        again.close()
+
+    identity = {"data": find(str(data)).identity(), "shuffle": None, "shard": "0/1"}
+    journal.put("identity", identity)
+    journal.close()
+    assert (look().stored, look().settled) == (0, 0)
+    stored((1, 0), (2, 1))
+    one = look()
+    assert (one.stored, one.settled) == (2, 3), "line 3 was refused: nothing is to be done for it"
+    assert (one.lines, one.samples, one.tokens) == (6, 5, 19)
+    stored((4, 2), (5, 3), (6, 4))
+    assert (look().stored, look().settled) == (5, 6)
+    write_data(user / "other.jsonl", [[1, 2, 3]])
+    for path in (data, user / "other.jsonl"):
+        looked = box.ask(Looked, "path.look", data=str(path)).data
+        assert looked is not None
+        assert (looked.identity == one.input != "") is (path == data)
+    again = Journal(dataset.journal)
+    again.put("identity", {**identity, "shuffle": 7})
+    again.close()
+    assert (look().settled, look().lines, look().stored) == (0, 0, 5), "the first lines are not the first samples"
 
 
 def test_an_output_that_shares_a_folder_with_model_or_data(box: AgentProcess, user: Path, model: Path) -> None:

@@ -397,9 +397,9 @@ BEGUN = DatasetLook("/m/Kimi-K2.5", True, "/data/t.jsonl", (2, 30, 58), "pre", 0
         ({"filesystem": "nfs4"}, WARN, "over the network"),
         ({"is_dir": True, "exists": True, "names": ("a", "b")}, WARN, "other things lie there: a, b"),
         ({"inodes": 10}, FAIL, "10 files more fit on it"),
-        ({"dataset": BEGUN}, OK, "4,000 of 10,000 samples are stored: it goes on with the rest"),
+        ({"dataset": BEGUN}, OK, "4,000 samples are stored and all are asked: it goes on with the rest"),
         ({"dataset": dataclasses.replace(BEGUN, same_model=False, model="/m/other")}, FAIL, "another model (/m/other)"),
-        ({"dataset": dataclasses.replace(BEGUN, complete=True)}, WARN, "a finished dataset is there"),
+        ({"dataset": dataclasses.replace(BEGUN, stored=10_000, complete=True)}, WARN, "nothing is left to extract"),
         ({"dataset": dataclasses.replace(BEGUN, writing=True)}, WARN, "is writing a dataset there now"),
         ({"dataset": dataclasses.replace(BEGUN, stored=0, same_model=False)}, OK, "it begins anew"),
     ],
@@ -407,6 +407,77 @@ BEGUN = DatasetLook("/m/Kimi-K2.5", True, "/data/t.jsonl", (2, 30, 58), "pre", 0
 def test_outputs(change: dict[str, object], level: str, words: str) -> None:
     change = {"exists": True, "is_dir": True, **change} if "dataset" in change else change
     assert words in said(made(out=dataclasses.replace(OUT, **change)), level)
+
+
+READ = {"input": "d" * 32, "lines": 2010, "samples": 2000, "tokens": 600_000}
+"""The input was read to its end: 10 of its lines were refused."""
+
+
+@pytest.mark.parametrize(
+    ("dataset", "samples", "left", "words"),
+    [
+        ({"stored": 1176, "settled": 1176}, "", 824, "1,176 samples are stored and all 2,000 are asked: it goes on"),
+        ({"stored": 1176, "settled": 1176}, "500", 0, "the first 500 are asked: nothing is left"),
+        ({"stored": 1176, "settled": 1176, "complete": True}, "", 824, "all 2,000 are asked: it goes on with the rest"),
+        ({"stored": 1176, "settled": 1176}, "1176", 0, "nothing is left to extract"),
+        ({"stored": 1176, "settled": 1176}, "1500", 324, "the first 1,500 are asked: it goes on with the rest"),
+        ({"stored": 2000, "settled": 2010, "complete": True}, "", 0, "all 2,000 are asked: nothing is left to extract"),
+        ({"stored": 2000, "settled": 2010}, "99999999", 0, "all 2,000 are asked: nothing is left to extract"),
+        ({"stored": 1999, "settled": 700}, "", 1, "it goes on with the rest"),  # one failed, and is tried again
+        (
+            {"stored": 499, "settled": 500, "lines": 0, "samples": 0},
+            "500",
+            0,
+            "the first 500 are asked: nothing is left",
+        ),
+        (
+            {"stored": 499, "settled": 500, "lines": 0, "samples": 0},
+            "",
+            None,
+            "all are asked: it goes on with the rest",
+        ),
+        (
+            {"stored": 2000, "settled": 0, "lines": 0, "samples": 0, "complete": True, "total": 2000},
+            "",
+            None,
+            "nothing",
+        ),
+        (
+            {"stored": 500, "settled": 0, "lines": 0, "samples": 0, "complete": True, "total": 2000},
+            "",
+            None,
+            "the rest",
+        ),
+    ],
+)
+def test_the_output_and_the_forecast_agree_on_what_is_left(
+    dataset: dict[str, Any], samples: str, left: int | None, words: str
+) -> None:
+    begun = dataclasses.replace(BEGUN, **{**READ, **dataset})
+    one = made(
+        DRAFT.typed("samples", samples), out=dataclasses.replace(OUT, exists=True, is_dir=True, dataset=begun),
+        data=dataclasses.replace(DATA, samples=2138, tokens=641_000, identity="d" * 32),
+    )  # fmt: skip
+    (told,) = [found.sentence + found.cure for found in one.fields["out"] if found.what == "dataset"]
+    assert words in told
+    forecast = "\n".join(found.sentence for found in one.forecast)
+    assert ("all of it is stored" in forecast) is ("nothing is left" in told)
+    if left is not None:
+        assert f"{left:,} files" in forecast, forecast
+    if begun.samples:
+        assert "2,138" not in said(one, OK), "the dataset's own count of the same data wins"
+        assert not forecast.startswith("about")
+
+
+@pytest.mark.parametrize("identity", ["", "e" * 32])
+def test_the_count_of_other_data_is_not_taken_and_its_dataset_not_continued(identity: str) -> None:
+    begun = dataclasses.replace(BEGUN, final="post", **READ)  # type: ignore[arg-type]
+    out = dataclasses.replace(OUT, exists=True, is_dir=True, dataset=begun)
+    one = made(out=out, data=dataclasses.replace(DATA, identity=identity))
+    assert "about 17,300,000 tokens of 10,000 samples" in said(one, OK)
+    assert ("a dataset of other data is there (/data/t.jsonl)" in said(one, FAIL)) is bool(identity)
+    assert one.plan.final == ("pre" if identity else "post")
+    assert at_fault(one) == ("out" if identity else "")
 
 
 def test_a_dataset_that_is_continued_gives_its_own_settings_and_takes_less_room() -> None:

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 
 from eagle3_console.setup.draft import Draft, Seen, value_of
+from eagle3_console.setup.stored import continued, nothing_left
 from eagle3_remote.protocol import DataLook
 
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -34,6 +35,9 @@ class Amount:
     left_bytes: int
     """What is still to be written; less than `bytes` where a dataset is continued."""
     files: int
+    """Still to be written, one for each sample."""
+    left_tokens: int
+    """Still to be sent."""
 
 
 def item_bytes(seen: Seen, draft: Draft) -> int:
@@ -75,9 +79,11 @@ def amount(seen: Seen, draft: Draft, max_seq_len: int, samples: int) -> Amount |
     count = min(samples, data.samples) if samples else data.samples
     tokens = round(data.tokens * (count / data.samples) * left_by_cut(data, max_seq_len))
     whole = tokens * (token + TOKEN_OVERHEAD) + count * FILE_OVERHEAD + FIXED
-    dataset = seen.out.dataset if seen.out is not None else None
-    stored = min(dataset.stored / count, 1.0) if dataset is not None and dataset.same_model is not False else 0.0
-    return Amount(count, tokens, token, whole, round(whole * (1 - stored)), round(count * (1 - stored)))
+    dataset = continued(seen)
+    share = 1.0
+    if dataset is not None:
+        share = 0.0 if nothing_left(dataset, samples) else 1 - min(dataset.stored / count, 1.0)
+    return Amount(count, tokens, token, whole, round(whole * share), round(count * share), round(tokens * share))
 
 
 def left_by_cut(data: DataLook, max_seq_len: int) -> float:

@@ -16,6 +16,7 @@ from eagle3_console.setup import arithmetic, numbers, verdicts
 from eagle3_console.setup.draft import ASKED, FIELDS, Draft, Seen, value_of
 from eagle3_console.setup.propose import Proposal, effective, propose
 from eagle3_console.setup.running import waiting
+from eagle3_console.setup.stored import counted, other_data
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def assess(
         host: what the person typed to get to the box, for commands that are named.
         running: what the running server was started with; `None`: none runs.
     """
-    base = base or Plan()
+    base, seen = base or Plan(), counted(seen)
     proposals = propose(seen, draft)
     texts = {name: effective(name, draft, proposals) for name in FIELDS}
     values: dict[str, Any] = {}
@@ -122,7 +123,7 @@ def _fields(
         found["data"] = verdicts.of_data(seen.data, seen.model)
         found["samples"] = numbers.of_samples(plan, seen.data)
     if seen.out is not None:
-        found["out"] = verdicts.of_output(seen.out, plan)
+        found["out"] = verdicts.of_output(seen.out, plan, other_data(seen))
         if not any(one.level == FAIL for one in found["out"]):
             for name, finding in verdicts.differing(seen.out, plan).items():
                 if texts[name]:  # else its proposal, what the dataset has, is not known yet
@@ -156,13 +157,16 @@ def _forecast(seen: Seen, draft: Draft, plan: Plan, host: str) -> tuple[Finding,
     if made is None or seen.data is None:
         return ()
     about = "" if seen.data.exact else "about "
+    files = f"{about if made.files else ''}{units.number(made.files)} files"
+    more = "" if made.left_tokens == made.tokens else " are still to be written" if made.files else " more"
     found = [
         Finding(OK, "to make", f"{about}{units.number(made.tokens)} tokens of {units.number(made.samples)} samples"),
-        Finding(
-            OK, "states", f"{units.number(made.token_bytes)} bytes a token, {about}{units.number(made.files)} files"
-        ),
+        Finding(OK, "states", f"{units.number(made.token_bytes)} bytes a token, {files}{more}"),
         Finding(OK, "size", f"{about}{sizes(made.bytes)}"),
     ]
+    if not made.left_tokens:
+        found.append(Finding(OK, "time", "none: all of it is stored"))
+        return tuple(found)
     if seen.out is not None and seen.out.total:
         found.append(_disk(seen, made))
         if seen.out.inodes is not None and seen.out.inodes < made.files + 16:
@@ -208,14 +212,14 @@ def _dump(seen: Seen, made: arithmetic.Amount, plan: Plan) -> list[Finding]:
 
 def _time(seen: Seen, made: arithmetic.Amount, host: str) -> Finding:
     if seen.smoke.tokens_per_s:
-        took = units.duration(made.tokens / seen.smoke.tokens_per_s)
+        took = units.duration(made.left_tokens / seen.smoke.tokens_per_s)
         text = (
             f"about {took} at {seen.smoke.tokens_per_s:,.0f} tokens/s, by the {seen.smoke.samples} samples that "
             "'extract plan' sent with this model here; longer runs are faster"
         )
         return Finding(OK, "time", text)
     if seen.prefill_tps:
-        took = units.duration(made.tokens / seen.prefill_tps)
+        took = units.duration(made.left_tokens / seen.prefill_tps)
         text = f"about {took} at {seen.prefill_tps:,.0f} tokens/s, as 'server bench' measured this model here"
         return Finding(OK, "time", text)
     text = (

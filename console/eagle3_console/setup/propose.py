@@ -10,7 +10,8 @@ from eagle3_console import judge, units
 from eagle3_console.profiles import store
 from eagle3_console.setup import arithmetic
 from eagle3_console.setup.draft import ALL, AUTO, NEVER, Draft, Seen
-from eagle3_remote.protocol import DatasetLook, Gpu, ModelLook, PythonFact
+from eagle3_console.setup.stored import continued
+from eagle3_remote.protocol import Gpu, ModelLook, PythonFact
 
 WEIGHTS_SHARE = 0.75
 """Of a GPU's memory, at most so much for weights: the rest is for the KV cache and for computing."""
@@ -73,7 +74,7 @@ def _boundaries(seen: Seen) -> Proposal | None:
     model = seen.model
     if model is None or not model.boundaries:
         return None
-    if (begun := _begun(seen)) and begun.boundaries:
+    if (begun := continued(seen)) and begun.boundaries:
         return Proposal(",".join(map(str, begun.boundaries)), "as the dataset at the output was begun")
     layers = model.fact.num_layers
     return Proposal(
@@ -82,21 +83,15 @@ def _boundaries(seen: Seen) -> Proposal | None:
 
 
 def _final(seen: Seen) -> Proposal:
-    if (begun := _begun(seen)) and begun.final:
+    if (begun := continued(seen)) and begun.final:
         return Proposal(begun.final, "as the dataset at the output was begun")
     return Proposal("pre", "before the final norm: speculators reads it so, and 'export' makes post of it for others")
-
-
-def _begun(seen: Seen) -> DatasetLook | None:
-    """The dataset that would be continued."""
-    dataset = seen.out.dataset if seen.out is not None else None
-    return dataset if dataset is not None and dataset.stored and dataset.same_model is not False else None
 
 
 def _max_seq_len(seen: Seen) -> Proposal | None:
     if seen.data is None or seen.model is None or not seen.data.samples:
         return None
-    begun = _begun(seen)
+    begun = continued(seen)
     if begun is not None:
         text = str(begun.max_seq_len) if begun.max_seq_len else NEVER
         return Proposal(text, "as the dataset at the output was begun")

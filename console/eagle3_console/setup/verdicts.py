@@ -9,6 +9,7 @@ from eagle3_console import units
 from eagle3_console.judge import FAIL, OK, WARN, Finding, meant
 from eagle3_console.plan import Plan
 from eagle3_console.setup.draft import as_typed, listed
+from eagle3_console.setup.stored import nothing_left
 from eagle3_console.trainers import TRAINERS, unable_by_boundaries
 from eagle3_remote.protocol import DataLook, Facts, Gauges, Looked, ModelLook, OutLook, PortFact
 
@@ -231,8 +232,12 @@ def of_data(look: DataLook, model: ModelLook | None) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def of_output(look: OutLook, plan: Plan) -> tuple[Finding, ...]:
-    """Where the dataset goes, and what lies there already."""
+def of_output(look: OutLook, plan: Plan, other_data: bool = False) -> tuple[Finding, ...]:
+    """Where the dataset goes, and what lies there already.
+
+    Args:
+        other_data: the dataset that lies there was made of other data.
+    """
     if look.error:
         return (Finding(FAIL, "output", f"{look.error}."),)
     if not look.exists and not look.parent_exists:
@@ -254,7 +259,7 @@ def of_output(look: OutLook, plan: Plan) -> tuple[Finding, ...]:
     room = f"{units.gb_and_gib(look.free)} free of {units.gb(look.total)}, {look.filesystem or 'unknown file system'}{slow}"
     found = [Finding(WARN if network else OK, "output", room)]
     if look.dataset is not None:
-        found += _dataset(look, plan)
+        found += _dataset(look, plan, other_data)
     elif look.names:
         found.append(
             Finding(WARN, "inside", f"other things lie there: {', '.join(look.names[:3])}.", "They are left alone.")
@@ -264,10 +269,10 @@ def of_output(look: OutLook, plan: Plan) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _dataset(look: OutLook, plan: Plan) -> Sequence[Finding]:
+def _dataset(look: OutLook, plan: Plan, other_data: bool) -> Sequence[Finding]:
     dataset = look.dataset
     assert dataset is not None
-    done = f"{units.number(dataset.stored)} of {units.number(dataset.total)} samples are stored"
+    done = f"{units.number(dataset.stored)} samples are stored"
     if dataset.same_model is False and dataset.stored:
         of = f" ({dataset.model})" if dataset.model else ""
         return [Finding(FAIL, "dataset", f"a dataset of another model{of} is there, {done}.", "Choose another folder.")]
@@ -275,14 +280,19 @@ def _dataset(look: OutLook, plan: Plan) -> Sequence[Finding]:
         return [Finding(WARN, "dataset", f"an extraction is writing a dataset there now, {done}.")]
     if not dataset.stored:
         return [Finding(OK, "dataset", "one was begun there and nothing is stored yet: it begins anew")]
+    if other_data:
+        text = f"a dataset of other data is there ({dataset.data or 'which is not named'}), {done}."
+        return [Finding(FAIL, "dataset", text, "Choose another folder, or that data.")]
     if differing(look, plan):
         cure = "The fields that differ say how; or choose another folder."
         return [Finding(WARN, "dataset", f"one was begun there with other settings, {done}.", cure)]
-    if dataset.complete:
-        return [
-            Finding(WARN, "dataset", f"a finished dataset is there, {done}.", "Choose another folder for a new one.")
-        ]
-    return [Finding(OK, "dataset", f"one was begun there, {done}: it goes on with the rest")]
+    every = f"all {units.number(dataset.samples)}" if dataset.samples else "all"
+    few = plan.samples and not 0 < dataset.lines <= plan.samples
+    asked = f"{'the first ' + units.number(plan.samples) if few else every} are asked"
+    if nothing_left(dataset, plan.samples):
+        cure = "Choose another folder for a new one" + (", or more Samples to go on with it." if few else ".")
+        return [Finding(WARN, "dataset", f"one is there, {done} and {asked}: nothing is left to extract.", cure)]
+    return [Finding(OK, "dataset", f"one was begun there, {done} and {asked}: it goes on with the rest")]
 
 
 def differing(look: OutLook, plan: Plan) -> dict[str, Finding]:

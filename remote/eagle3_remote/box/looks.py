@@ -7,24 +7,22 @@ import dataclasses
 import json
 import os
 import re
-import sqlite3
 import struct
 import sys
 from pathlib import Path
 from typing import Any
 
 from eagle3_patch import layout
-from eagle3_remote.box import doctor
+from eagle3_remote.box import begun, doctor
 from eagle3_remote.box.complete import real
 from eagle3_remote.box.disks import disks, driver, filesystem_of
 from eagle3_remote.box.patience import NoAnswer, within
 from eagle3_remote.extract import facts, place
 from eagle3_remote.extract.errors import ExtractionError
-from eagle3_remote.files import locked, read_json
+from eagle3_remote.files import read_json
 from eagle3_remote.job import jobs, shortjobs
 from eagle3_remote.protocol import (
     DataLook,
-    DatasetLook,
     Looked,
     LookQuery,
     ModelFact,
@@ -240,36 +238,5 @@ def out_look(path: str, model: ModelLook | None, data: str) -> OutLook:
         return dataclasses.replace(look, error=f"it cannot be listed: {error.strerror}")
     look = dataclasses.replace(look, names=tuple(names[:_SHOWN]))
     if os.path.exists(os.path.join(path, place.JOURNAL)):
-        return dataclasses.replace(look, dataset=_dataset(path, model))
+        return dataclasses.replace(look, dataset=begun.dataset(path, model))
     return dataclasses.replace(look, foreign=place.foreign(path) or "")
-
-
-def _dataset(path: str, model: ModelLook | None) -> DatasetLook:
-    manifest = read_json(Path(path) / place.HIDDEN / "manifest.json") or {}
-    stored, total, kept = _journal(os.path.join(path, place.JOURNAL))
-    fingerprint = kept.get("model")
-    same = None if model is None or not (model.fingerprint and fingerprint) else model.fingerprint == fingerprint
-    return DatasetLook(
-        model=str(manifest.get("model", {}).get("path", "")),
-        same_model=same,
-        data=str(manifest.get("data", {}).get("path", "")),
-        boundaries=tuple(int(one) for one in kept.get("boundaries", ())),
-        final=str(kept.get("final", "")),
-        max_seq_len=_number(kept.get("max_seq_len")),
-        stored=stored,
-        total=total,
-        complete=bool(manifest.get("complete")),
-        writing=locked(os.path.join(path, place.LOCK)),
-    )
-
-
-def _journal(path: str) -> tuple[int, int, dict[str, Any]]:
-    # immutable: nothing is made beside it and no lock is waited for; somebody may be writing it, then the figures are about right
-    try:
-        with contextlib.closing(sqlite3.connect(f"{Path(path).as_uri()}?mode=ro&immutable=1", uri=True)) as db:
-            kept = db.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
-            stored, total = db.execute("SELECT total(state = 'stored'), count(*) FROM samples").fetchone()
-        said = json.loads(kept[0]) if kept else {}
-        return int(stored), int(total), said if isinstance(said, dict) else {}
-    except (sqlite3.Error, ValueError):
-        return 0, 0, {}

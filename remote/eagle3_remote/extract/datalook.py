@@ -30,6 +30,8 @@ SMALL = 2 << 20
 """Bytes of JSON lines that are read to the end."""
 PACKED_FRONT = 1 << 20
 """Bytes of a packed input that are read."""
+FEW_FILES = 16
+"""Of an input of more, telling its identity would read too much for a look: 6 MB each."""
 _ANY = Rules(1 << 62, 1 << 62, "")
 """Vocabulary and context are the console's to judge: here ids and lengths are only told."""
 
@@ -109,6 +111,7 @@ def look(path: str, seconds: float) -> DataLook:
         source = find(path)
         if not source.bytes:
             raise ExtractionError(f"{path} is empty: there is no sample in it.")
+        identity = source.identity() if len(source.files) <= FEW_FILES else ""
         reading = _json_lines(source, deadline) if source.kind.startswith("jsonl") else _table(source, deadline)
     except ExtractionError as error:
         return DataLook(path, error=str(error))
@@ -135,6 +138,7 @@ def look(path: str, seconds: float) -> DataLook:
         highest_at=seen.highest_at,
         without_mask=seen.without_mask,
         lengths=tuple(seen.lengths[:: -(-len(seen.lengths) // MOST_LENGTHS) or 1]),
+        identity=identity,
     )
 
 

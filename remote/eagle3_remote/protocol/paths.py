@@ -118,6 +118,8 @@ class DataLook:
     error: str = ""
     python_error: str = ""
     """Why the Python that was named could not read it: what lies there is not known then."""
+    identity: str = ""
+    """Of its contents, as a dataset made of it keeps it; empty: it has too many files to read for a look."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,6 +138,16 @@ class DatasetLook:
     complete: bool
     writing: bool
     """An extraction writes it now."""
+    input: str = ""
+    """The identity of its input, see `DataLook.identity`."""
+    settled: int = 0
+    """The first so many lines of its input are stored or refused; 0: none, or it is no whole input in its own order."""
+    lines: int = 0
+    """Of its input, blank ones included; 0: that was not read to its end."""
+    samples: int = 0
+    """Of all its input that were not refused; 0: see `lines`."""
+    tokens: int = 0
+    """Of these samples, uncut."""
 
 
 @dataclasses.dataclass(frozen=True)
