@@ -187,3 +187,37 @@ async def test_leaving_a_whole_run_says_what_of_it_waits(extract: ExtractStatus 
         await until(pilot, lambda: isinstance(app.screen, ReportScreen))
         assert app.farewell() == before or extract is not None
         assert words not in app.farewell()
+
+
+async def test_what_was_typed_is_there_when_the_set_up_is_opened_again() -> None:
+    app, controller = setup()
+    said: list[str] = []
+    app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        for at, typed in (("setup-name", "mine"), ("input-samples", "500"), ("input-model", "/m/Kimi")):
+            screen_of(pilot).query_one(f"#{at}").focus()
+            await pilot.pause()
+            await pilot.press(*typed)
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, SetupScreen))
+        assert "what you typed is kept until the console ends" in said[-1]
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        boxes = [screen_of(pilot).query_one(f"#{at}", Input) for at in ("setup-name", "input-samples", "input-model")]
+        await until(pilot, lambda: [box.value for box in boxes] == ["mine", "500", "/m/Kimi"])
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, SetupScreen))
+    assert controller.plan.samples == 0
+
+
+async def test_where_nothing_was_typed_nothing_is_said_to_be_kept() -> None:
+    app, _ = setup()
+    said: list[str] = []
+    app.notify = lambda message, **_: said.append(message)  # type: ignore[method-assign,assignment]
+    async with app.run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: not isinstance(app.screen, SetupScreen))
+        assert "nothing was saved" in said[-1]
+        assert "is kept" not in said[-1]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from textual.widget import AwaitMount
 
 from eagle3_console.plan import Plan, restart_plan
 from eagle3_console.ui.base import ConsoleBase
 from eagle3_console.ui.possible import DOWN
 from eagle3_console.ui.setup.report import ReportScreen
-from eagle3_console.ui.setup.screen import Chosen, SetupScreen
+from eagle3_console.ui.setup.screen import Chosen, SetupScreen, Unsaved
 from eagle3_console.ui.setup.seam import ACTS, SetupController
 
 
@@ -18,6 +20,11 @@ class SetupActions(ConsoleBase):
     opens_setup = True
     """It opens by itself on a box where nothing ran yet."""
     _offered = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._unsaved: dict[str, Unsaved] = {}
+        """Target -> what was typed there and not saved."""
 
     def setup_why_not(self, act: str) -> str:
         """Why ``setup`` or ``run_all`` is not possible with this controller and plan; empty: it is."""
@@ -56,19 +63,29 @@ class SetupActions(ConsoleBase):
             last = restart_plan(Plan(), snapshot.server.spec)
             running = last if snapshot.server.phase not in DOWN else None
             plan = plan if plan.model else restart_plan(plan, snapshot.server.spec)
-        return self.push_screen(
-            SetupScreen(
-                controller.setup_box, plan, running, self.target, self.glyphs, self.key_of("server.restart").shown
-            ),
-            self._set_up,
+        target = self.target
+        screen = SetupScreen(
+            controller.setup_box,
+            plan,
+            running,
+            target,
+            self.glyphs,
+            self.key_of("server.restart").shown,
+            self._unsaved.get(target),
         )
+        return self.push_screen(screen, lambda chosen: self._set_up(chosen, target, screen.unsaved))
 
-    def _set_up(self, chosen: Chosen | None) -> None:
+    def _set_up(self, chosen: Chosen | None, target: str, unsaved: Unsaved | None) -> None:
+        self._unsaved.pop(target, None)
         if chosen is None or not isinstance(self.controller, SetupController):
-            self.notify(f"nothing was saved; {self.key_of('setup').shown} opens the set-up again")
+            kept = ""
+            if unsaved is not None:
+                self._unsaved[target] = unsaved
+                kept = ", what you typed is kept until the console ends"
+            self.notify(f"nothing was saved{kept}; {self.key_of('setup').shown} opens the set-up again")
             return
         self.controller.adopt(chosen.plan)
-        self.notify(f"saved: {chosen.path}; from now on 'eagle3-console {self.again}' knows it", markup=False)
+        self.notify(f"saved: {chosen.path}; from now on 'eagle3-console {self.target}' knows it", markup=False)
         if chosen.then == "start":
             self.run_all()
 

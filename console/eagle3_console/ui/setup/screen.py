@@ -39,6 +39,15 @@ class Chosen:
     """Where the profile lies."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Unsaved:
+    """What was typed and not saved."""
+
+    draft: Draft
+    name: str
+    """Of the profile, where the person gave one."""
+
+
 class SetupScreen(ModalScreen[Chosen | None]):
     """Asks, proposes, shows the plan, saves. The result is `None` where it was left without saving.
 
@@ -48,6 +57,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
         running: what the running server was started with; `None`: none runs.
         target: what the person typed to get here.
         restart: the dashboard's key that restarts the server.
+        unsaved: what was typed here before; `None`: begin with `plan`.
     """
 
     CSS_PATH = "setup.tcss"
@@ -69,7 +79,14 @@ class SetupScreen(ModalScreen[Chosen | None]):
     ]
 
     def __init__(
-        self, box: SetupBox, plan: Plan, running: Plan | None, target: str, glyphs: Glyphs, restart: str
+        self,
+        box: SetupBox,
+        plan: Plan,
+        running: Plan | None,
+        target: str,
+        glyphs: Glyphs,
+        restart: str,
+        unsaved: Unsaved | None = None,
     ) -> None:
         super().__init__()
         self._restart = restart
@@ -78,9 +95,10 @@ class SetupScreen(ModalScreen[Chosen | None]):
         self._server = running
         self._target = target
         self._glyphs = glyphs
-        self._draft: Draft = from_plan(plan)
+        self._draft: Draft = unsaved.draft if unsaved is not None else from_plan(plan)
         self._asking = Asking(box, self._answered)
-        self._named = False
+        self._named = unsaved.name if unsaved is not None else ""
+        """The profile's, where the person gave one."""
         self._loaded = plan.profile
         self._asked_for: tuple[str, bool] | None = None
         """Name and key of the last save that would have replaced another profile."""
@@ -129,7 +147,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
                 with Vertical(classes="setup-part", id="setup-save"):
                     with Horizontal():
                         yield Static(words(("Name", "bold")), classes="field-label")
-                        yield FieldInput("setup-name", "", self._glyphs.cut, self._name_typed)
+                        yield FieldInput("setup-name", self._named, self._glyphs.cut, self._name_typed)
                     with Horizontal(id="setup-buttons"):
                         yield Button("Save (ctrl+s)", id="save", compact=True)
                         yield Button("Save and start all (ctrl+r)", id="start", variant="success", compact=True)
@@ -164,7 +182,7 @@ class SetupScreen(ModalScreen[Chosen | None]):
 
     def _name_typed(self, text: str) -> None:
         """The profile's name: from now on it is the person's."""
-        self._named = bool(text)
+        self._named = text
 
     def on_descendant_focus(self) -> None:
         """The hint of a field stands where it has the focus."""
@@ -174,9 +192,15 @@ class SetupScreen(ModalScreen[Chosen | None]):
         """Enter or a click."""
         event.stop()
         if event.button.id == "leave":
-            self.action_leave()
+            await self.action_leave()
         else:
             await self.action_save(event.button.id == "start")
+
+    @property
+    def unsaved(self) -> Unsaved | None:
+        """What a person typed; `None`: nothing that the plan did not say already."""
+        changed = self._named or self._draft != from_plan(self._base)
+        return Unsaved(self._draft, self._named) if changed else None
 
     @property
     def _path(self) -> PathField | None:
@@ -217,8 +241,9 @@ class SetupScreen(ModalScreen[Chosen | None]):
         if self._path is not None:
             self._path.close()
 
-    def action_leave(self) -> None:
+    async def action_leave(self) -> None:
         """Nothing is saved, nothing is left on the box."""
+        await self._caught_up()
         self.dismiss(None)
 
     def action_page(self, step: int) -> None:
