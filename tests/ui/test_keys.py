@@ -59,7 +59,7 @@ async def appears(pilot: Pilot[None], text: str) -> None:
     """What is drawn later than the rest: on a busy machine a moment is not enough."""
     app = pilot.app
     assert isinstance(app, ConsoleApp)
-    for _ in range(200):
+    for _ in range(900):
         if text in text_of(app):
             return
         await pilot.pause(0.05)

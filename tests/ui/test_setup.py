@@ -187,9 +187,9 @@ async def test_the_names_below_a_path() -> None:
     async with app.run_test(size=(120, 35)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, SetupScreen))
         await pilot.press("enter", *"/m/")
-        await appears(pilot, "Qwen3-235B [new]/")
-        for words in ("→ /mnt/nfs/qwen", "link to nothing (/gone)", "4.10 kB", "3 more. tab completes, down chooses"):
-            assert words in text_of(app), text_of(app)
+        for words in ("Qwen3-235B [new]/", "→ /mnt/nfs/qwen", "link to nothing (/gone)", "4.10 kB"):
+            await appears(pilot, words)
+        await appears(pilot, "3 more. tab completes, down chooses")  # once the box has judged what is typed so far
         await pilot.press("down", "down", "enter")
         assert field(pilot, "data").input.value == "/m/Qwen3-235B [new]/"
         field(pilot, "data").input.value = "/m/n"
