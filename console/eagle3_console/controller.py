@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from eagle3_console import judge, keyed, losses, report
-from eagle3_console.errors import ConsoleError, Stopped, UsageError
+from eagle3_console.errors import ConsoleError, ServerStopped, Stopped, UsageError
 from eagle3_console.events import (
     Alert,
     AlertRaised,
@@ -322,7 +322,7 @@ class SessionController:
             await self._greeted.wait()
             with self._stop_is_no_failure():
                 done(await self._flow.run())
-        except Stopped as stop:
+        except (Stopped, ServerStopped) as stop:
             self._take(AlertRaised(Alert(time.time(), "info", "run-stopped", f"the whole run: {stop}")))
         except ConsoleError as error:
             self._take(AlertRaised(Alert(time.time(), "error", "run-failed", str(error))))

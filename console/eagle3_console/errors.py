@@ -9,6 +9,7 @@
     ├── BoxRefused          5    the box will not do what was asked
     │   └── Stopped         5    an extraction ended because somebody asked for it
     ├── ServerFailed        6    the SGLang server did not come up, died or answered wrong
+    │   └── ServerStopped   6    it was stopped while it came up, because somebody asked for it
     └── AgentFault          1    the agent and the console do not understand each other
         └── AgentSilent     3    the agent does not answer in time
 """
@@ -50,6 +51,10 @@ class ServerFailed(ConsoleError):
     """The SGLang server did not come up, died, or answered wrong."""
 
     exit_code = ExitCode.SERVER_FAILED
+
+
+class ServerStopped(ServerFailed):
+    """The server was stopped while it came up, because somebody asked for it."""
 
 
 class AgentFault(ConsoleError):

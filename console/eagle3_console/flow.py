@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from eagle3_console import judge, units
-from eagle3_console.errors import BoxNotFit, BoxRefused, ServerFailed, Stopped
+from eagle3_console.errors import BoxNotFit, BoxRefused, ServerFailed, ServerStopped, Stopped
 from eagle3_console.events import Alert, AlertRaised, Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
@@ -193,6 +193,7 @@ class Flow:
         """Watch a server until it is ready and every rank has shown the patch's marker.
 
         Raises:
+            ServerStopped: somebody stopped it.
             ServerFailed: it ended, the patch refused, a rank is unpatched, or nothing moved for `Plan.ready_within`.
         """
         self._step("server", "running", "coming up")
@@ -202,6 +203,9 @@ class Flow:
             server = snapshot.server
             if server.job is None or server.job.id != job_id:
                 raise self._server_failed(f"The server {job_id} is gone from {self.session.where}.")
+            if _was_stopped(server):
+                self._step("server", "todo", "stopped")
+                raise ServerStopped("The server was stopped before it was ready; 'server start' begins anew.")
             if server.phase in _OVER or server.log.refused:
                 raise self._server_failed(failure_sentence(server))
             if server.phase is Phase.STUCK:
@@ -392,6 +396,13 @@ def plan_lines(facts: Facts, plan: Plan) -> tuple[str, ...]:
     if facts.out is not None:
         lines.append(f"to {facts.out.path}, {units.gb_and_gib(facts.out.free)} free")
     return tuple(lines)
+
+
+def _was_stopped(server: ServerStatus) -> bool:
+    """Whether it ended because somebody asked for it: what ends so by itself has failed, or an exit status of 0."""
+    job = server.job
+    ended = job is not None and job.state is not JobState.REBOOTED and job.rc != 0
+    return server.phase is Phase.EXITED and ended and not server.log.refused
 
 
 def failure_sentence(server: ServerStatus) -> str:

@@ -3,6 +3,9 @@ the steps that need a real SGLang are left out."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +14,8 @@ from typing import Any
 import pytest
 
 from eagle3_console import flow as flows
-from eagle3_console.errors import ServerFailed
-from eagle3_console.events import Event, Narration
+from eagle3_console.errors import ServerFailed, ServerStopped
+from eagle3_console.events import Event, Narration, StepChanged
 from eagle3_console.link.local import LocalLink
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
@@ -32,6 +35,7 @@ class Restart(flows.Flow):
 
     def __init__(self, home: Path) -> None:
         self.said: list[str] = []
+        self.steps: list[str] = []
         self.started: list[list[str]] = []
         self._home = home
         super().__init__(Session(dial, "local", box_home=str(home)), Plan(model="/m"), self._note)
@@ -39,6 +43,8 @@ class Restart(flows.Flow):
     def _note(self, event: Event) -> None:
         if isinstance(event, Narration):
             self.said.append(event.text)
+        if isinstance(event, StepChanged):
+            self.steps.append(event.status)
 
     async def doctor(self) -> Facts:
         return Facts("box", "me", "Linux", "x86_64", "3.11", 0.0, "boot")
@@ -93,6 +99,28 @@ async def test_after_a_server_that_ended_by_itself_nothing_is_stopped(home: Path
     await restart(flow)
     assert flow.started == [[]]
     assert "stopping the server" not in flow.said
+
+
+@pytest.mark.parametrize(("how", "error"), [("stopped", ServerStopped), ("killed", ServerFailed)])
+async def test_a_server_that_somebody_stops_while_it_comes_up_has_not_failed(
+    home: Path, how: str, error: type[ServerFailed]
+) -> None:
+    job = server(home, "import time; time.sleep(600)")
+    flow = Restart(home)
+    await flow.watcher.connect()
+    try:
+        waits = asyncio.create_task(flow.server_wait(job.id))
+        await asyncio.to_thread(until, lambda: jobs.state_of(job) is JobState.RUNNING)
+        if how == "stopped":
+            await flow.session.call("server.stop", {"job": job.id}, StopReport, key="ab" * 8)
+        else:
+            os.killpg(jobs.status_of(job).pid or 0, signal.SIGKILL)
+        with pytest.raises(ServerFailed) as ended:
+            await asyncio.wait_for(waits, 60)
+    finally:
+        await flow.session.drop()
+    assert type(ended.value) is error
+    assert flow.steps[-1] == ("todo" if how == "stopped" else "failed")
 
 
 async def test_beside_a_server_that_cannot_be_ended_none_is_started(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from textual.app import App
 
-from eagle3_console.errors import Stopped
+from eagle3_console.errors import ServerStopped, Stopped
 from eagle3_console.events import Alert, AlertRaised, Event
 from eagle3_console.keys import Key, rebound
 from eagle3_console.settings import Settings
@@ -101,7 +101,7 @@ class ConsoleBase(App[None]):
     async def _guarded(self, name: str, call: Callable[[], Awaitable[None]]) -> None:
         try:
             await call()
-        except Stopped as stop:  # somebody asked for it: nothing to complain about
+        except (Stopped, ServerStopped) as stop:  # somebody asked for it: nothing to complain about
             self.take(AlertRaised(Alert(self.wall(), "info", f"{name}-{next(self._faults)}", f"{name}: {stop}")))
         except Exception as error:
             self.complain(name, f"{name}: {error}")
