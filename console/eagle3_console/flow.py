@@ -10,12 +10,13 @@ import time
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from eagle3_console import judge, units
+from eagle3_console import judge
 from eagle3_console.errors import BoxNotFit, BoxRefused, ServerFailed, ServerStopped, Stopped
-from eagle3_console.events import Alert, AlertRaised, Narration, Planned, StepChanged
+from eagle3_console.events import AlertRaised, Narration, Planned, StepChanged
 from eagle3_console.exit_codes import ExitCode
 from eagle3_console.plan import Plan
 from eagle3_console.session import Session
+from eagle3_console.told import SERVING, failure_sentence, plan_lines, verified_alert, was_stopped
 from eagle3_console.watch import Emit, Log, Watcher
 from eagle3_remote.protocol import (
     ExtractReport,
@@ -30,7 +31,6 @@ from eagle3_remote.protocol import (
     Phase,
     ProbeReport,
     ServerStatus,
-    Snapshot,
     StopReport,
     VerifyQuery,
     VerifyReport,
@@ -45,7 +45,6 @@ PLAN_SECONDS = 300.0
 """SGLang is imported on the box to hear its argument parser: seconds, from a cold network disk minutes."""
 _VERIFY_SECONDS = 6 * 3600.0
 _OVER = (Phase.EXITED, Phase.FAILED, Phase.NOT_RUNNING)
-SERVING = (Phase.READY, Phase.BUSY)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +202,7 @@ class Flow:
             server = snapshot.server
             if server.job is None or server.job.id != job_id:
                 raise self._server_failed(f"The server {job_id} is gone from {self.session.where}.")
-            if _was_stopped(server):
+            if was_stopped(server):
                 self._step("server", "todo", "stopped")
                 raise ServerStopped("The server was stopped before it was ready; 'server start' begins anew.")
             if server.phase in _OVER or server.log.refused:
@@ -335,7 +334,7 @@ class Flow:
             verify = await ask("verify", query, VerifyReport, wait=_VERIFY_SECONDS)
         text = f"{verify.samples} samples, {verify.problem_count} faults"
         self._step("verify", "done" if verify.ok else "failed", text)
-        self.emit(AlertRaised(_verified_alert(verify)))
+        self.emit(AlertRaised(verified_alert(verify)))
         return verify
 
     def _require_markers(self, server: ServerStatus) -> None:
@@ -369,59 +368,3 @@ class Flow:
 
     def _narrate(self, text: str) -> None:
         self.emit(Narration(text, time.time()))
-
-
-def _verified_alert(verify: VerifyReport) -> Alert:
-    now = time.time()
-    faults = "1 fault" if verify.problem_count == 1 else f"{units.number(verify.problem_count)} faults"
-    text = f"verified {verify.dataset}: {units.number(verify.samples)} samples, {faults}"
-    if verify.ok:
-        return Alert(now, "info", f"verified-{now:.0f}", text)
-    cure = "`eagle3-console verify` lists them; 'extract start' makes again what is missing or damaged"
-    return Alert(now, "error", f"verified-{now:.0f}", text, cure)
-
-
-def plan_lines(facts: Facts, plan: Plan) -> tuple[str, ...]:
-    """What is going to be made, from what the doctor saw."""
-    lines = []
-    if facts.model is not None and facts.model.hidden_size:
-        model = facts.model
-        count = len(plan.boundaries) or 3
-        lines.append(f"{model.architecture}: {model.num_layers} layers, hidden {model.hidden_size}")
-        asked = ", ".join(map(str, plan.boundaries)) or "2, N//2, N-3"
-        size = (count + 1) * model.hidden_size * (4 if model.dtype == "float32" else 2)
-        lines.append(f"boundaries {asked} and the final state: {size:,} bytes a token")
-    if facts.data is not None:
-        lines.append(f"from {facts.data.path}, {units.gb(facts.data.size)}")
-    if facts.out is not None:
-        lines.append(f"to {facts.out.path}, {units.gb_and_gib(facts.out.free)} free")
-    return tuple(lines)
-
-
-def _was_stopped(server: ServerStatus) -> bool:
-    """Whether it ended because somebody asked for it: what ends so by itself has failed, or an exit status of 0."""
-    job = server.job
-    ended = job is not None and job.state is not JobState.REBOOTED and job.rc != 0
-    return server.phase is Phase.EXITED and ended and not server.log.refused
-
-
-def failure_sentence(server: ServerStatus) -> str:
-    """Why a server is not there, from the log: cause, advice, and where to read on."""
-    log = server.log
-    if log.refused:
-        return f"The patch refused to run in this server: {log.refused}"
-    parts = [f"The server did not come up: {server.sentence}"]
-    if log.root_cause and log.root_cause.rstrip(".") not in server.sentence:
-        parts.append(f"Cause: {log.root_cause}")
-    elif not log.root_cause and log.last_line:
-        parts.append(f"Last line: {log.last_line}")
-    if log.advice and log.advice not in server.sentence:
-        parts.append(log.advice)
-    if server.job is not None:
-        parts.append(f"Its log: {server.job.log_path}")
-    return " ".join(part if part.endswith((".", "!", "?")) else part + "." for part in parts)
-
-
-def serving(snapshot: Snapshot) -> bool:
-    """Whether the server answers requests."""
-    return snapshot.server.phase in SERVING

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from eagle3_console.flow import failure_sentence
+from eagle3_console.told import failure_sentence
 from eagle3_remote.job import jobs
 from eagle3_remote.protocol import JobState, ServerSpec, encode
 from eagle3_remote.server.status import StatusReader
