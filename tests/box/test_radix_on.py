@@ -110,7 +110,7 @@ def test_metrics_are_in_the_snapshot(box: AgentProcess, home: Path) -> None:
     assert metrics.cache_hit_rate is not None
     assert metrics.token_usage is not None
     assert 0 <= metrics.token_usage < 1
-    said = until(lambda: re.search(r" (\d+) running, (\d+) waiting", on_the_command_line(home, "server", "status")))
+    said = until(lambda: re.search(r" (\d+) decoding, (\d+) waiting", on_the_command_line(home, "server", "status")))
     assert said is not None
 
 
