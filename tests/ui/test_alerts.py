@@ -13,7 +13,17 @@ from eagle3_console.alerts import REARM_AFTER, Sample, conditions, fresh, pressu
 from eagle3_console.events import Alert, Connection, ConnectionChanged, Event, SnapshotArrived
 from eagle3_console.keys import SHOWN
 from eagle3_console.state import initial, reduce
-from eagle3_remote.protocol import ExtractState, ExtractStatus, Gauges, Mount, Phase, Restart, ServerLog, ServerStatus
+from eagle3_remote.protocol import (
+    ExtractState,
+    ExtractStatus,
+    Gauges,
+    JobState,
+    Mount,
+    Phase,
+    Restart,
+    ServerLog,
+    ServerStatus,
+)
 from tests.ui.scenes import FAILED, FINISHED, LIVE, LOADING, NOW, READY, RUNNING, arrived, gauges, markers, snapshot
 
 
@@ -74,10 +84,18 @@ def test_a_failed_server_names_cause_and_cure() -> None:
     assert "--mem-fraction-static" in alert.cure
 
 
-def test_a_server_gone_under_an_extraction_is_an_error() -> None:
-    gone = dataclasses.replace(READY, phase=Phase.EXITED)
-    assert causes(gone, RUNNING)["server-exited"].level == "error"
-    assert causes(gone, FINISHED).keys() == {"extract-bad"}
+def test_a_server_gone_under_an_extraction_is_an_error_unless_somebody_stopped_it() -> None:
+    assert READY.job is not None
+    for state, rc, level in (
+        (JobState.FINISHED, 0, "error"),
+        (JobState.REBOOTED, None, "error"),
+        (JobState.KILLED, None, "info"),
+        (JobState.FINISHED, -15, "info"),
+    ):
+        job = dataclasses.replace(READY.job, state=state, rc=rc)
+        gone = dataclasses.replace(READY, phase=Phase.EXITED, job=job)
+        assert causes(gone, RUNNING)["server-exited"].level == level
+        assert causes(gone, FINISHED).keys() == {"extract-bad"}
 
 
 def test_an_unresponsive_server_says_so() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from eagle3_console import units
 from eagle3_console.alerts.extraction import EXTRACTING
 from eagle3_console.events import Alert
+from eagle3_console.told import was_stopped
 from eagle3_remote.protocol import STARTING, ExtractStatus, Phase, ServerStatus
 
 SERVING = (Phase.READY, Phase.BUSY)
@@ -38,14 +39,14 @@ def server(server: ServerStatus, extract: ExtractStatus | None, keys: Mapping[st
             f"read {the_log}; {restart} restarts the server",
         )
     elif server.phase is Phase.EXITED and extract is not None and extract.state in EXTRACTING:
-        text = "the server is gone while the extraction runs"
-        yield Alert(
-            0.0,
-            "error",
-            f"server-exited:{job}",
-            text,
-            f"start it again ({start}), then the extraction ({extract_key}): it resumes",
+        cure = f"start it again ({start}): the extraction goes on by itself, or with {extract_key} where it has ended"
+        asked = was_stopped(server)
+        text = (
+            "the server was stopped: the extraction waits for it"
+            if asked
+            else "the server is gone while the extraction runs"
         )
+        yield Alert(0.0, "info" if asked else "error", f"server-exited:{job}", text, cure)
     elif server.phase is Phase.STUCK:
         cure = f"`eagle3-console server stack` shows where each process is; {restart} restarts the server"
         yield Alert(0.0, "error", f"server-stuck:{job}", server.sentence, cure)
