@@ -7,7 +7,7 @@ import time
 from eagle3_console import units
 from eagle3_console.events import Alert
 from eagle3_console.plan import Plan
-from eagle3_remote.protocol import Facts, JobState, Phase, ServerStatus, Snapshot, VerifyReport
+from eagle3_remote.protocol import Facts, JobState, Phase, ServerStatus, VerifyReport
 
 SERVING = (Phase.READY, Phase.BUSY)
 
@@ -62,8 +62,3 @@ def failure_sentence(server: ServerStatus) -> str:
     if server.job is not None:
         parts.append(f"Its log: {server.job.log_path}")
     return " ".join(part if part.endswith((".", "!", "?")) else part + "." for part in parts)
-
-
-def serving(snapshot: Snapshot) -> bool:
-    """Whether the server answers requests."""
-    return snapshot.server.phase in SERVING

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from eagle3_console.alerts.disks import Pressure, disks, pressure
 from eagle3_console.alerts.extraction import EXTRACTING, extraction, of_work
 from eagle3_console.alerts.link import of_link
-from eagle3_console.alerts.server import SERVING, patch, ranks, server
+from eagle3_console.alerts.server import patch, ranks, server
 from eagle3_console.alerts.trend import Sample, sample_of, used_fraction
 from eagle3_console.events import Alert
 from eagle3_console.keys import SHOWN
+from eagle3_console.told import SERVING
 from eagle3_remote.protocol import Snapshot
 
 __all__ = [

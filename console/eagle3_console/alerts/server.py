@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping
 from eagle3_console import units
 from eagle3_console.alerts.extraction import EXTRACTING
 from eagle3_console.events import Alert
-from eagle3_console.told import was_stopped
+from eagle3_console.told import SERVING, was_stopped
 from eagle3_remote.protocol import STARTING, ExtractStatus, Phase, ServerStatus
-
-SERVING = (Phase.READY, Phase.BUSY)
 
 
 def server(server: ServerStatus, extract: ExtractStatus | None, keys: Mapping[str, str]) -> Iterator[Alert]:
