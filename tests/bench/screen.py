@@ -301,8 +301,8 @@ PARTS: dict[str, Callable[[float], None]] = {
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=list(PARTS))
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[])
     parser.add_argument("--seconds", type=float, default=20.0)
     args = parser.parse_args()
-    for part in args.parts:
+    for part in args.parts or PARTS:
         PARTS[part](args.seconds)
